@@ -1,0 +1,121 @@
+// The vector of the machine: loads, maxima, comparisons. Everything above it is written once for all
+// instruction sets. Included by one isa_*.cpp, which names the set and its number of lanes.
+// All is in an anonymous namespace: a function shared between objects of several instruction sets
+// would be kept once by the linker, and the baseline build would run the AVX-512 copy.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include "types.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+constexpr int kLanes = FASTSAMPLE_LANES;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLowest = std::numeric_limits<float>::lowest();
+constexpr float kSmallestNormal = std::numeric_limits<float>::min();
+
+// Far enough ahead to hide the third-level cache: rows are read once, front to back.
+constexpr int64_t kPrefetch = 4096;
+
+inline Floats load(const void* source) {
+  Floats lanes;
+  std::memcpy(&lanes, source, sizeof lanes);
+  return lanes;
+}
+
+inline Floats fill(float value) { return value - Floats{}; }
+
+// A NaN in b leaves a as it is.
+inline Floats larger(Floats a, Floats b) { return b > a ? b : a; }
+
+// Bit i is set where lane i of a is at least lane i of b.
+inline uint32_t at_least(Floats a, Floats b) {
+#if FASTSAMPLE_LANES == 16
+  return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GE_OQ);
+#elif FASTSAMPLE_LANES == 8
+  return static_cast<uint32_t>(
+      _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GE_OQ)));
+#elif defined(__x86_64__)
+  return static_cast<uint32_t>(_mm_movemask_ps(_mm_cmpge_ps((__m128)a, (__m128)b)));
+#elif defined(__aarch64__)
+  const Ints weights = {1, 2, 4, 8};
+  return vaddvq_u32((uint32x4_t)((a >= b) & weights));
+#else
+  const Ints mask = a >= b;
+  uint32_t bits = 0;
+  for (int lane = 0; lane < kLanes; ++lane) bits |= (mask[lane] & 1u) << lane;
+  return bits;
+#endif
+}
+
+inline float largest(Floats lanes) {
+#if FASTSAMPLE_LANES == 16
+  lanes = larger(lanes, __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2,
+                                                3, 4, 5, 6, 7));
+  lanes = larger(lanes, __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15,
+                                                8, 9, 10, 11));
+#elif FASTSAMPLE_LANES == 8
+  lanes = larger(lanes, __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7, 0, 1, 2, 3));
+#endif
+  const float a = lanes[0] > lanes[1] ? lanes[0] : lanes[1];
+  const float b = lanes[2] > lanes[3] ? lanes[2] : lanes[3];
+  return a > b ? a : b;
+}
+
+inline int64_t total(Ints lanes) {
+  int64_t sum = 0;
+  for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
+  return sum;
+}
+
+// A row as blocks; the last, partial one is padded with -inf, so no pass has a tail of its own.
+class Row {
+ public:
+  Row(const void* logits, int64_t vocabulary)
+      : logits_(static_cast<const char*>(logits)),
+        blocks_((vocabulary + kBlock - 1) / kBlock),
+        vocabulary_(vocabulary) {
+    const int64_t rest = vocabulary % kBlock;
+    full_ = vocabulary / kBlock;
+    if (rest == 0) return;
+    for (int64_t i = rest; i < kBlock; ++i) tail_[i] = -kInfinity;
+    std::memcpy(tail_, logits_ + full_ * kBlock * 4, static_cast<size_t>(rest) * 4);
+  }
+
+  const char* block(int64_t b) const {
+    return b < full_ ? logits_ + b * kBlock * 4 : reinterpret_cast<const char*>(tail_);
+  }
+  int64_t blocks() const { return blocks_; }
+  int64_t vocabulary() const { return vocabulary_; }
+
+ private:
+  const char* logits_;
+  int64_t blocks_;
+  int64_t full_;
+  int64_t vocabulary_;
+  alignas(64) float tail_[kBlock];
+};
+
+inline void prefetch(const char* block) {
+  for (int64_t byte = 0; byte < kBlock * 4; byte += 64) {
+    __builtin_prefetch(block + kPrefetch + byte);
+  }
+}
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample

@@ -1,0 +1,118 @@
+// Rule 4: the integer mass of a token, and rule 7's logarithm. Every operation is rounded on its own
+// (the build forbids fused multiply-add), so all instruction sets give the same bits.
+#pragma once
+
+#include "lanes.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+// What turns a row's logits into masses: its top logit and the scale log2(e) / temperature.
+struct Law {
+  float top;
+  float scale;
+};
+
+constexpr double kLog2E = 1.4426950408889634;
+constexpr float kLowestExponent = -64.0f;
+// A token at or below this exponent has mass 0.
+constexpr float kZeroExponent = -41.0f;
+
+inline float scale_of(double temperature) {
+  double scale = kLog2E / static_cast<double>(static_cast<float>(temperature));
+  scale = scale < 0x1p-126 ? 0x1p-126 : scale;
+  return static_cast<float>(scale > 0x1p64 ? 0x1p64 : scale);
+}
+
+inline float exponent(Law law, float logit) {
+  const float y = (logit - law.top) * law.scale;
+  return y > kLowestExponent ? y : kLowestExponent;
+}
+
+inline Floats exponents(Law law, Floats logits) {
+  return larger((logits - law.top) * law.scale, fill(kLowestExponent));
+}
+
+// 2^y for y in [-64, 0].
+inline Floats power(Floats y) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  const Floats t = y + kRound;
+  const Floats f = y - (t - kRound);
+  Floats p = 0x1.5bda40p-10f * f + 0x1.3ce8acp-7f;
+  p = p * f + 0x1.c6b6e4p-5f;
+  p = p * f + 0x1.ebf9c2p-3f;
+  p = p * f + 0x1.62e42ap-1f;
+  p = p * f + 1.0f;
+  // The low bits of t hold k; those of kRound leave by the shift.
+  return p * (Floats)(((Ints)t + 127) << 23);
+}
+
+// mass = high * 2^20 + low, both taken from the bits of sums that round where the rule rounds.
+struct Masses {
+  Ints high;
+  Ints low;
+};
+
+// Raw: without the two constants' bits, which a sum over many tokens takes off once.
+constexpr int32_t kHighBits = 0x41400000;  // 12.0f
+constexpr int32_t kLowBits = 0x37400000;   // 1.5 * 2^-17
+
+inline Masses raw_masses(Floats v) {
+  const Floats high = v + 12.0f;
+  const Floats low = (v - (high - 12.0f)) + 0x1.8p-17f;
+  return {(Ints)high, (Ints)low};
+}
+
+inline Masses masses_of(Law law, Floats logits) {
+  const Masses raw = raw_masses(power(exponents(law, logits)));
+  return {raw.high - kHighBits, raw.low - kLowBits};
+}
+
+inline uint64_t mass_at(const Masses& masses, int lane) {
+  return static_cast<uint64_t>((int64_t{masses.high[lane]} << 20) + masses.low[lane]);
+}
+
+// The total mass of one block: at most 128 / lanes masses a lane, so 32 bits hold the parts.
+inline uint64_t block_mass(Law law, const char* block) {
+  constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
+  typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
+  Wrapping high = {};
+  Wrapping low = {};
+  for (int i = 0; i < kVectors; ++i) {
+    const Masses raw = raw_masses(power(exponents(law, load(block + i * 4 * kLanes))));
+    high += (Wrapping)raw.high;
+    low += (Wrapping)raw.low;
+  }
+  high -= static_cast<uint32_t>(kVectors) * static_cast<uint32_t>(kHighBits);
+  low -= static_cast<uint32_t>(kVectors) * static_cast<uint32_t>(kLowBits);
+  return static_cast<uint64_t>(total((Ints)high) * (int64_t{1} << 20) + total((Ints)low));
+}
+
+// Rule 7's ln for positive normal z: FreeBSD's and musl's reduction, with no call into a C library.
+inline double natural_log(double z) {
+  constexpr uint64_t kSqrtHalf = 0x3fe6a09e00000000;
+  constexpr uint64_t kOne = 0x3ff0000000000000;
+  constexpr double G0 = 0x1.5555555555593p-1, G1 = 0x1.999999997fa04p-2,
+                   G2 = 0x1.2492494229359p-2, G3 = 0x1.c71c51d8e78afp-3,
+                   G4 = 0x1.7466496cb03dep-3, G5 = 0x1.39a09d078c69fp-3,
+                   G6 = 0x1.2f112df3e5244p-3;
+  uint64_t bits;
+  std::memcpy(&bits, &z, sizeof bits);
+  bits += kOne - kSqrtHalf;
+  const double e = static_cast<double>(static_cast<int64_t>(bits >> 52) - 1023);
+  bits = (bits & ((uint64_t{1} << 52) - 1)) + kSqrtHalf;
+  std::memcpy(&z, &bits, sizeof z);
+  const double f = z - 1.0;
+  const double q = f / (2.0 + f);
+  const double w = q * q;
+  const double v = w * w;
+  const double r =
+      w * (G0 + v * (G2 + v * (G4 + v * G6))) + v * (G1 + v * (G3 + v * G5));
+  const double h = (0.5 * f) * f;
+  return e * 0x1.62e42feep-1 - ((h - (q * (h + r) + e * 0x1.a39ef35793c76p-33)) - f);
+}
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample
