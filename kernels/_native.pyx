@@ -62,9 +62,14 @@ cdef extern from *:
     #ifndef FASTSAMPLE_FLAGS
     #define FASTSAMPLE_FLAGS ""
     #endif
+    #ifdef __clang__
+    #define FASTSAMPLE_COMPILER __VERSION__
+    #else
+    #define FASTSAMPLE_COMPILER "GCC " __VERSION__
+    #endif
     """
     const char* FASTSAMPLE_FLAGS
-    const char* __VERSION__
+    const char* FASTSAMPLE_COMPILER
 
 
 KNOWN_ISA = ("baseline", "x86-64-v3", "x86-64-v4", "neon")
@@ -129,7 +134,7 @@ def default_isa():
 
 def compiler():
     """The compiler that built this module."""
-    return __VERSION__.decode()
+    return FASTSAMPLE_COMPILER.decode()
 
 
 def flags():

@@ -35,9 +35,10 @@ std::vector<const Kernels*> compiled_kernels() {
 namespace {
 
 bool runs_x86_v3() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-         __builtin_cpu_supports("popcnt");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("fma") && __builtin_cpu_supports("lzcnt") &&
+         __builtin_cpu_supports("movbe") && __builtin_cpu_supports("popcnt");
 }
 
 bool runs_x86_v4() {
@@ -91,23 +92,27 @@ class ThreadWorkspace {
 
  private:
   void grow(int64_t vocabulary) {
-    const size_t tokens = static_cast<size_t>(vocabulary);
-    const size_t blocks = (tokens + kBlock - 1) / kBlock;
-    std::unique_ptr<float[]> best(new float[blocks + kBestPadding]);
-    std::unique_ptr<uint64_t[]> words(new uint64_t[blocks + 4 * tokens]);
-    best_ = std::move(best);
-    words_ = std::move(words);
-    work_.best = best_.get();
-    work_.sums = words_.get();
-    work_.keys = work_.sums + blocks;
-    work_.masses = work_.keys + tokens;
-    work_.keys_left = work_.masses + tokens;
-    work_.masses_left = work_.keys_left + tokens;
+    const int64_t blocks = (vocabulary + kBlock - 1) / kBlock;
+    work_ = {};
+    capacity_ = 0;
+    work_.best = take(floats_[0], blocks);
+    work_.lane_best = take(floats_[1], blocks * 16);
+    work_.sums = take(words_[0], blocks);
+    work_.keys = take(words_[1], vocabulary);
+    work_.masses = take(words_[2], vocabulary);
+    work_.keys_left = take(words_[3], vocabulary);
+    work_.masses_left = take(words_[4], vocabulary);
     capacity_ = vocabulary;
   }
 
-  std::unique_ptr<float[]> best_;
-  std::unique_ptr<uint64_t[]> words_;
+  template <class Item>
+  static Item* take(std::unique_ptr<Item[]>& owner, int64_t length) {
+    owner.reset(new Item[static_cast<size_t>(length + kPadding)]);
+    return owner.get();
+  }
+
+  std::unique_ptr<float[]> floats_[2];
+  std::unique_ptr<uint64_t[]> words_[5];
   Workspace work_ = {};
   int64_t capacity_ = 0;
 };

@@ -1,5 +1,5 @@
-// Rule 5 on a candidate set: top_k, top_p, min_p. Each of them keeps the first tokens of rule 3's order,
-// so each is a cut, and no candidate is ever sorted.
+// Rule 5: top_k, top_p, min_p. Each keeps the first tokens of rule 3's order, so each is a cut: no token is
+// sorted, and the stages may come in any order.
 #pragma once
 
 #include "mass.hpp"
@@ -9,73 +9,90 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// Tokens in ascending order, with their masses once they are weighed.
-struct Candidates {
-  uint64_t* keys;
-  uint64_t* masses;
-  int64_t count;
+// A kept set on its way through the stages. It starts as the whole row above -inf; the first filter that
+// cuts turns it into candidates: keys in ascending token.
+struct Kept {
+  const Row& row;
+  Workspace& work;
+  Law law;
+  bool whole;
+  bool weighed;    // masses (candidates: each token's; whole: each block's) and total belong to the law
+  int64_t count;   // candidates
+  uint64_t total;  // mass
 };
 
-// Gives all candidates their masses; the total comes back.
-inline uint64_t weigh(Candidates& candidates, Law law) {
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < candidates.count; i += kLanes) {
-    const int64_t rest = candidates.count - i;
-    const int lanes = rest < kLanes ? static_cast<int>(rest) : kLanes;
-    Floats logits = fill(law.top);
-    for (int lane = 0; lane < lanes; ++lane) logits[lane] = logit_of(candidates.keys[i + lane]);
-    const Masses masses = masses_of(law, logits);
-    for (int lane = 0; lane < lanes; ++lane) {
-      const uint64_t mass = mass_at(masses, lane);
-      candidates.masses[i + lane] = mass;
-      sum += mass;
+// ---- masses -------------------------------------------------------------------------------------------
+
+// Blocks whose best logit has mass 0 are not opened.
+inline void weigh_blocks(Kept& kept) {
+  kept.total = 0;
+  for (int64_t b = 0; b < kept.row.blocks(); ++b) {
+    uint64_t mass = 0;
+    if (exponent(kept.law, kept.work.best[b]) > kZeroExponent) {
+      prefetch(kept.row.block(b));
+      mass = block_mass(kept.law, kept.row.block(b));
     }
+    kept.work.sums[b] = mass;
+    kept.total += mass;
   }
-  return sum;
 }
 
-// Drops what is below the cut; the total mass of the rest comes back. With `weighed` false the masses are
-// not there yet.
-inline uint64_t drop_below(Candidates& candidates, uint64_t cut, bool weighed) {
+inline void weigh_candidates(Kept& kept) {
+  kept.total = 0;
+  for (int64_t i = 0; i < kept.count; i += kLanes) {
+    float logits[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) logits[lane] = logit_of(kept.work.keys[i + lane]);
+    store_masses(masses_of(kept.law, load(logits)), kept.work.masses + i);
+  }
+  for (int64_t i = 0; i < kept.count; ++i) kept.total += kept.work.masses[i];
+}
+
+inline void weigh(Kept& kept) {
+  if (kept.weighed) return;
+  if (kept.whole) {
+    weigh_blocks(kept);
+  } else {
+    weigh_candidates(kept);
+  }
+  kept.weighed = true;
+}
+
+// ---- cuts ---------------------------------------------------------------------------------------------
+
+// Turns the whole row into candidates: all tokens whose logit reaches `bound`.
+inline void open(Kept& kept, float bound) {
+  kept.count = collect(kept.row, kept.work.best, bound, kept.work.keys);
+  kept.whole = false;
+  kept.weighed = false;
+}
+
+// Drops the candidates below the cut.
+inline void drop_below(Kept& kept, uint64_t cut) {
+  Workspace& work = kept.work;
   int64_t left = 0;
   uint64_t sum = 0;
-  for (int64_t i = 0; i < candidates.count; ++i) {
-    if (candidates.keys[i] < cut) continue;
-    candidates.keys[left] = candidates.keys[i];
-    if (weighed) {
-      candidates.masses[left] = candidates.masses[i];
-      sum += candidates.masses[i];
-    }
-    ++left;
+  for (int64_t i = 0; i < kept.count; ++i) {
+    const uint64_t key = work.keys[i];
+    const uint64_t mass = work.masses[i];
+    work.keys[left] = key;
+    work.masses[left] = mass;
+    left += key >= cut;
+    sum += key >= cut ? mass : 0;
   }
-  candidates.count = left;
-  return sum;
+  kept.count = left;
+  kept.total = sum;
 }
 
-inline void keep_top_k(Candidates& candidates, int64_t k, Workspace& work) {
-  if (candidates.count <= k) return;
-  std::memcpy(work.keys_left, candidates.keys, static_cast<size_t>(candidates.count) * 8);
-  const uint64_t cut =
-      cut_among(work.keys_left, ByCount{}, candidates.count, static_cast<uint64_t>(k));
-  drop_below(candidates, cut, false);
+inline uint64_t cut_by_count(Kept& kept, int64_t k) {
+  std::memcpy(kept.work.keys_left, kept.work.keys, static_cast<size_t>(kept.count) * 8);
+  return cut_among(kept.work.keys_left, ByCount{}, kept.count, static_cast<uint64_t>(k));
 }
 
-// The mass that a nucleus must reach, of a kept set of this total; 0 where top_p is off.
-inline uint64_t nucleus_need(float top_p, uint64_t total) {
-  if (top_p >= 1.0f) return 0;
-  const int64_t share = static_cast<int64_t>(static_cast<double>(top_p) * 0x1p31) - 1024;
-  if (share <= 0) return 1;
-  const unsigned __int128 product = static_cast<unsigned __int128>(share) * total;
-  return static_cast<uint64_t>((product + 0x7FFFFFFF) >> 31);
-}
-
-inline uint64_t keep_nucleus(Candidates& candidates, uint64_t need, Workspace& work) {
-  const size_t bytes = static_cast<size_t>(candidates.count) * 8;
-  std::memcpy(work.keys_left, candidates.keys, bytes);
-  std::memcpy(work.masses_left, candidates.masses, bytes);
-  const uint64_t cut =
-      cut_among(work.keys_left, ByMass{work.masses_left}, candidates.count, need);
-  return drop_below(candidates, cut, true);
+inline uint64_t cut_by_mass(Kept& kept, uint64_t need) {
+  const size_t bytes = static_cast<size_t>(kept.count) * 8;
+  std::memcpy(kept.work.keys_left, kept.work.keys, bytes);
+  std::memcpy(kept.work.masses_left, kept.work.masses, bytes);
+  return cut_among(kept.work.keys_left, ByMass{kept.work.masses_left}, kept.count, need);
 }
 
 // The lowest read logit whose exponent reaches y. Exponents rise with the logit, so halving finds it.
@@ -93,19 +110,56 @@ inline float lowest_logit(Law law, float y) {
   return read(from_ordered(low));
 }
 
-// The lowest logit that min_p keeps.
-inline float min_p_bound(Law law, float min_p) {
-  if (min_p <= 0x1p-60f) return kLowest;
-  const double y = natural_log(static_cast<double>(min_p)) * kLog2E - 0x1p-19;
-  return lowest_logit(law, static_cast<float>(y));
+// ---- the stages ---------------------------------------------------------------------------------------
+
+inline void filter_top_k(Kept& kept, int64_t k) {
+  if (k <= 0 || k >= kept.row.vocabulary()) return;
+  if (kept.whole) {
+    const Workspace& work = kept.work;
+    const int64_t blocks = kept.row.blocks();
+    const bool by_lane = needs_lane_bests(k, blocks);
+    open(kept, bound_for_count(by_lane ? work.lane_best : work.best,
+                               by_lane ? blocks * kLanes : blocks, k, kept.law.top));
+  }
+  if (kept.count > k) drop_below(kept, cut_by_count(kept, k));
+}
+
+// The mass that a nucleus must reach, of a kept set of this total.
+inline uint64_t nucleus_need(float top_p, uint64_t total) {
+  const int64_t share = static_cast<int64_t>(static_cast<double>(top_p) * 0x1p31) - 1024;
+  if (share <= 0) return 1;
+  const unsigned __int128 product = static_cast<unsigned __int128>(share) * total;
+  return static_cast<uint64_t>((product + 0x7FFFFFFF) >> 31);
 }
 
 // A logit below which all tokens together weigh less than `spare`: a nucleus that may leave `spare` out
 // lies above it. Masses of lower logits exceed 2^(y + 40) by an ulp at most, hence the halving.
-inline float nucleus_bound(Law law, uint64_t spare, int64_t vocabulary) {
-  const uint64_t each = spare / static_cast<uint64_t>(vocabulary) / 2;
+inline float nucleus_bound(const Kept& kept, uint64_t spare) {
+  const uint64_t each = spare / static_cast<uint64_t>(kept.row.vocabulary()) / 2;
   const float y = each == 0 ? kZeroExponent : static_cast<float>(23 - __builtin_clzll(each));
-  return lowest_logit(law, y);
+  return lowest_logit(kept.law, y);
+}
+
+inline void filter_top_p(Kept& kept, float top_p) {
+  if (top_p >= 1.0f) return;
+  weigh(kept);
+  const uint64_t need = nucleus_need(top_p, kept.total);
+  if (kept.whole) {
+    open(kept, nucleus_bound(kept, kept.total - need));
+    weigh(kept);
+  }
+  drop_below(kept, cut_by_mass(kept, need));
+}
+
+inline void filter_min_p(Kept& kept, float min_p) {
+  if (min_p <= 0x1p-60f) return;
+  const double y = natural_log(static_cast<double>(min_p)) * kLog2E - 0x1p-19;
+  const float bound = lowest_logit(kept.law, static_cast<float>(y));
+  if (!kept.whole) {
+    drop_below(kept, key_of(bound, -1));
+  } else if (bound > kLowest) {
+    open(kept, bound);
+  }
 }
 
 }  // namespace

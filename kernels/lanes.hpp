@@ -39,8 +39,19 @@ inline Floats load(const void* source) {
 
 inline Floats fill(float value) { return value - Floats{}; }
 
-// A NaN in b leaves a as it is.
-inline Floats larger(Floats a, Floats b) { return b > a ? b : a; }
+// b > a ? b : a, lane by lane: a NaN in b leaves a as it is. Spelled out for x86, where GCC makes two
+// instructions of the expression; the full mask spares its warnings about the plain intrinsic.
+inline Floats larger(Floats a, Floats b) {
+#if FASTSAMPLE_LANES == 16
+  return (Floats)_mm512_maskz_max_ps(0xFFFF, (__m512)b, (__m512)a);
+#elif FASTSAMPLE_LANES == 8
+  return (Floats)_mm256_max_ps((__m256)b, (__m256)a);
+#elif defined(__x86_64__)
+  return (Floats)_mm_max_ps((__m128)b, (__m128)a);
+#else
+  return b > a ? b : a;
+#endif
+}
 
 // Bit i is set where lane i of a is at least lane i of b.
 inline uint32_t at_least(Floats a, Floats b) {
@@ -62,24 +73,38 @@ inline uint32_t at_least(Floats a, Floats b) {
 #endif
 }
 
-inline float largest(Floats lanes) {
+// The same vector, with lanes that lie `distance` apart exchanged.
+template <class Vector>
+inline Vector exchange_8(Vector v) {
 #if FASTSAMPLE_LANES == 16
-  lanes = larger(lanes, __builtin_shufflevector(lanes, lanes, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2,
-                                                3, 4, 5, 6, 7));
-  lanes = larger(lanes, __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15,
-                                                8, 9, 10, 11));
-#elif FASTSAMPLE_LANES == 8
-  lanes = larger(lanes, __builtin_shufflevector(lanes, lanes, 4, 5, 6, 7, 0, 1, 2, 3));
+  return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+#else
+  return v;
 #endif
+}
+template <class Vector>
+inline Vector exchange_4(Vector v) {
+#if FASTSAMPLE_LANES == 16
+  return __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+#elif FASTSAMPLE_LANES == 8
+  return __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+#else
+  return v;
+#endif
+}
+
+inline float largest(Floats lanes) {
+  if (kLanes >= 16) lanes = larger(lanes, exchange_8(lanes));
+  if (kLanes >= 8) lanes = larger(lanes, exchange_4(lanes));
   const float a = lanes[0] > lanes[1] ? lanes[0] : lanes[1];
   const float b = lanes[2] > lanes[3] ? lanes[2] : lanes[3];
   return a > b ? a : b;
 }
 
-inline int64_t total(Ints lanes) {
-  int64_t sum = 0;
-  for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
-  return sum;
+inline int32_t total(Ints lanes) {
+  if (kLanes >= 16) lanes += exchange_8(lanes);
+  if (kLanes >= 8) lanes += exchange_4(lanes);
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
 
 // A row as blocks; the last, partial one is padded with -inf, so no pass has a tail of its own.

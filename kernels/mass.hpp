@@ -69,11 +69,16 @@ inline Masses masses_of(Law law, Floats logits) {
   return {raw.high - kHighBits, raw.low - kLowBits};
 }
 
-inline uint64_t mass_at(const Masses& masses, int lane) {
-  return static_cast<uint64_t>((int64_t{masses.high[lane]} << 20) + masses.low[lane]);
+inline void store_masses(const Masses& masses, uint64_t* target) {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    target[lane] = static_cast<uint64_t>((int64_t{masses.high[lane]} << 20) + masses.low[lane]);
+  }
 }
 
-// The total mass of one block: at most 128 / lanes masses a lane, so 32 bits hold the parts.
+// The mass of the top token.
+constexpr uint64_t kTopMass = uint64_t{1} << 40;
+
+// The total mass of one block: 128 masses of at most 2^40, so 32 bits hold the sums of both parts.
 inline uint64_t block_mass(Law law, const char* block) {
   constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
   typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
@@ -86,7 +91,7 @@ inline uint64_t block_mass(Law law, const char* block) {
   }
   high -= static_cast<uint32_t>(kVectors) * static_cast<uint32_t>(kHighBits);
   low -= static_cast<uint32_t>(kVectors) * static_cast<uint32_t>(kLowBits);
-  return static_cast<uint64_t>(total((Ints)high) * (int64_t{1} << 20) + total((Ints)low));
+  return static_cast<uint64_t>((int64_t{total((Ints)high)} << 20) + total((Ints)low));
 }
 
 // Rule 7's ln for positive normal z: FreeBSD's and musl's reduction, with no call into a C library.

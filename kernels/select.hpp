@@ -57,10 +57,11 @@ inline bool holds_invalid(const Row& row) {
   return false;
 }
 
-// Writes each block's best logit; the row's top logit comes back. One pass, the only one over all of a
-// row for most settings. Sums betray NaN: they stay NaN once they are. They also become NaN where large
-// finite logits overflow, so a suspicion is looked into.
-inline Status scan(const Row& row, float* best, float* top) {
+// Writes each block's best logit (and, if asked, that of each of its lanes) and the row's top logit. One
+// pass, the only one over all of a row for most settings. Sums betray NaN: they stay NaN once they are.
+// They also become NaN where large finite logits overflow, so a suspicion is looked into.
+template <bool kLaneBests>
+inline Status scan(const Row& row, Workspace& work, float* top) {
   constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
   Floats row_best = fill(-kInfinity);
   Floats sums[2] = {};
@@ -77,9 +78,10 @@ inline Status scan(const Row& row, float* best, float* top) {
     }
     const Floats block_best = larger(bests[0], bests[1]);
     row_best = larger(row_best, block_best);
-    best[b] = read(largest(block_best));
+    work.best[b] = read(largest(block_best));
+    if (kLaneBests) std::memcpy(work.lane_best + b * kLanes, &block_best, sizeof block_best);
   }
-  for (int64_t i = 0; i < kBestPadding; ++i) best[row.blocks() + i] = -kInfinity;
+  for (int64_t i = 0; i < kPadding; ++i) work.best[row.blocks() + i] = -kInfinity;
   *top = read(largest(row_best));
   const Floats sum = sums[0] + sums[1];
   bool suspicious = *top == kInfinity;
@@ -99,21 +101,22 @@ inline int64_t first_token(const Row& row, const float* best, float top) {
   }
 }
 
-inline int64_t count_at_least(const float* best, int64_t blocks, float bound) {
+inline int64_t count_at_least(const float* bests, int64_t length, float bound) {
   Ints count = {};
-  for (int64_t b = 0; b < blocks; b += kLanes) count -= load(best + b) >= bound;
+  for (int64_t i = 0; i < length; i += kLanes) count -= load(bests + i) >= bound;
   return total(count);
 }
 
-// A logit that at least `k` tokens reach, and few more. k blocks whose best reach it hold k such tokens.
-inline float bound_for_top_k(const float* best, int64_t blocks, int64_t k, float top) {
-  if (k > blocks) return kLowest;
+// A logit that at least `k` tokens reach, and few more: k groups of tokens whose best reaches it hold k
+// such tokens. `bests` has room for whole vectors, -inf past its length.
+inline float bound_for_count(const float* bests, int64_t length, int64_t k, float top) {
+  if (k > length) return kLowest;
   const int64_t enough = k + k / 8;
   uint32_t low = ordered(kLowest);
   uint32_t high = ordered(top) + 1;
   while (high - low > 1) {
     const uint32_t middle = low + (high - low) / 2;
-    const int64_t count = count_at_least(best, blocks, from_ordered(middle));
+    const int64_t count = count_at_least(bests, length, from_ordered(middle));
     if (count < k) {
       high = middle;
     } else {
@@ -121,8 +124,11 @@ inline float bound_for_top_k(const float* best, int64_t blocks, int64_t k, float
       if (count <= enough) break;
     }
   }
-  return from_ordered(low);
+  return read(from_ordered(low));
 }
+
+// Blocks are groups enough for a small k; for a large one their bests say too little.
+inline bool needs_lane_bests(int64_t k, int64_t blocks) { return k > blocks / 4; }
 
 // The keys of all tokens whose logit reaches `bound` (finite), in ascending token.
 inline int64_t collect(const Row& row, const float* best, float bound, uint64_t* keys) {

@@ -22,17 +22,18 @@ enum Status : uint8_t { kOk = 0, kInvalid = 1, kEmpty = 2 };
 
 // A block is the unit that a row is searched in: its best logit says whether it must be opened.
 constexpr int64_t kBlock = 128;
-// Bests are read by whole vectors: their array ends with this many of -inf.
-constexpr int64_t kBestPadding = 16;
+// Arrays are read and written by whole vectors, of up to 16 lanes: each ends with this much room.
+constexpr int64_t kPadding = 16;
 
 // Scratch memory for one row; grown by the caller, so that row code never allocates.
 struct Workspace {
-  float* best;          // blocks + kBestPadding
-  uint64_t* sums;       // blocks
-  uint64_t* keys;       // tokens
-  uint64_t* masses;     // tokens
-  uint64_t* keys_left;  // tokens
-  uint64_t* masses_left;  // tokens
+  float* best;            // a block's best logit
+  float* lane_best;       // the best logit of each lane of a block
+  uint64_t* sums;         // a block's total mass
+  uint64_t* keys;         // candidates
+  uint64_t* masses;       // theirs
+  uint64_t* keys_left;    // what a search for a cut has left
+  uint64_t* masses_left;  // theirs
 };
 
 // The kernels of one instruction set. `logits` may have any alignment.

@@ -1,0 +1,100 @@
+"""How `fastsample._native` is compiled: one extension, each isa_*.cpp with its own machine flags.
+
+Every floating-point operation has to round on its own (docs/rule.md, section 4), so the flags
+forbid fused multiply-add and never relax the arithmetic. Nothing is tuned to the machine that
+builds: the instruction set is chosen when the module is imported.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+ROOT = Path(__file__).resolve().parent
+KERNELS = Path("kernels")
+
+X86_64 = platform.machine().lower() in ("x86_64", "amd64")
+AARCH64 = platform.machine().lower() in ("aarch64", "arm64")
+
+# -fno-fast-math comes last in its group: it undoes what a CFLAGS of the environment may have set.
+FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-g0",
+    "-pthread",
+    "-fvisibility=hidden",
+    "-fno-fast-math",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+]
+
+BASELINE_FLAGS = ["-march=x86-64", "-mtune=generic"] if X86_64 else []
+FILE_FLAGS = {
+    "isa_x86_v3.cpp": ["-march=x86-64-v3"],
+    "isa_x86_v4.cpp": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
+}
+
+
+def sources() -> list[str]:
+    """List what this machine compiles: the module, the dispatcher, one file per instruction set."""
+    names = ["_native.pyx", "dispatch.cpp", "pool.cpp", "isa_baseline.cpp"]
+    if X86_64:
+        names += ["isa_x86_v3.cpp", "isa_x86_v4.cpp"]
+    if AARCH64:
+        names += ["isa_neon.cpp"]
+    return [str(KERNELS / name) for name in names]
+
+
+def headers() -> list[str]:
+    """List the headers that every object depends on, relative to the project's root."""
+    return sorted(str(KERNELS / path.name) for path in (ROOT / KERNELS).glob("*.hpp"))
+
+
+class BuildNative(build_ext):
+    """Cython's C++ goes to the build folder; machine flags follow the name of the file."""
+
+    def run(self) -> None:
+        """Translate the .pyx beside the objects, then compile as usual."""
+        for extension in self.extensions:
+            made = cythonize([extension], build_dir=self.build_temp, language_level=3)
+            extension.sources = made[0].sources
+        super().run()
+
+    def build_extensions(self) -> None:
+        """Give the compiler one more step: flags by file name."""
+        if self.compiler.compiler_type != "unix":
+            kind = self.compiler.compiler_type
+            raise CompileError(
+                f"fastsample needs GCC or Clang (vector types, -ffp-contract=off), got `{kind}`"
+            )
+        compile_one = self.compiler._compile
+
+        def compile_with_flags(
+            obj: str, src: str, ext: str, cc_args: list[str], postargs: list[str], pp_opts: Any
+        ) -> None:
+            flags = FILE_FLAGS.get(Path(src).name, BASELINE_FLAGS)
+            compile_one(obj, src, ext, cc_args, [*postargs, *flags], pp_opts)
+
+        self.compiler._compile = compile_with_flags
+        super().build_extensions()
+
+
+NATIVE = Extension(
+    "fastsample._native",
+    sources=sources(),
+    depends=headers(),
+    include_dirs=[str(KERNELS)],
+    define_macros=[("FASTSAMPLE_FLAGS", '"' + " ".join(FLAGS) + '"')],
+    extra_compile_args=[*FLAGS, f"-ffile-prefix-map={ROOT}=."],
+    extra_link_args=["-pthread"],
+    language="c++",
+)
+
+setup(ext_modules=[NATIVE], cmdclass={"build_ext": BuildNative})
