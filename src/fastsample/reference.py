@@ -1,0 +1,479 @@
+"""The sampling rule, version 1, in plain NumPy and Python integers.
+
+This module is the specification and the oracle: it is written to be read beside the rule, section
+by section, and every engine must return the same tokens and masses as it does, bit for bit. It is
+not meant to be fast. It imports NumPy and nothing else of fastsample.
+
+Two habits keep the bits right on any machine. Float32 values meet one NumPy operation at a time, so
+nothing can be fused. Whatever could be denormal is decided on integers, so processor modes that
+flush denormals to zero change nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+RULE_VERSION = 1
+
+OK, INVALID, EMPTY = 0, 1, 2
+
+LOG2_E = 1.4426950408889634
+TOP_MASS_BITS = 40
+
+# ---------------------------------------------------------------- section 1: input
+
+_EXPONENT = np.uint32(0x7F800000)
+_MINUS_INF = np.uint32(0xFF800000)
+_PLUS_INF = np.uint32(0x7F800000)
+_SIGN = np.uint32(0x80000000)
+
+
+def _bits(row: NDArray[np.float32]) -> NDArray[np.uint32]:
+    return np.array(row, dtype=np.float32, order="C").view(np.uint32)
+
+
+def read(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Copy a row, with every logit whose exponent field is 0 (denormal, -0) read as +0.
+
+    The row has shape (V,), any stride and any alignment; it does not change.
+
+    Examples
+    --------
+    >>> read(np.array([-0.0, 1e-40, 2.5], dtype=np.float32))
+    array([0. , 0. , 2.5], dtype=float32)
+    """
+    bits = _bits(row)
+    bits[(bits & _EXPONENT) == 0] = 0
+    return bits.view(np.float32)
+
+
+def status(row: NDArray[np.float32]) -> int:
+    """Tell whether a token can be drawn from a row.
+
+    Returns
+    -------
+    int
+        0 when it can; 1, invalid, when the row holds NaN or +inf; 2, empty, when all is -inf.
+
+    Examples
+    --------
+    >>> [status(np.array([0, x], dtype=np.float32)) for x in (-np.inf, np.inf, np.nan)]
+    [0, 1, 1]
+    """
+    bits = _bits(row)
+    is_special = (bits & _EXPONENT) == _EXPONENT
+    if np.any(is_special & (bits != _MINUS_INF)):
+        return INVALID
+    return EMPTY if np.all(bits == _MINUS_INF) else OK
+
+
+def to_float32(value: float) -> float:
+    """Round a parameter to the nearest float32, ties to even, and widen it again.
+
+    A denormal result is rounded on integers: the processor's own conversion would flush it.
+
+    Examples
+    --------
+    >>> to_float32(0.8)
+    0.800000011920929
+    >>> to_float32(1e-50)
+    0.0
+    """
+    value = float(value)
+    if abs(value) < 2.0**-126:
+        return round(value * 2.0**149) * 2.0**-149
+    return float(np.float32(value))
+
+
+# ---------------------------------------------------------------- section 3: order of tokens
+
+
+def order(row: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Order the tokens of a row: higher logit first, the lower token first where logits are equal.
+
+    The row has no NaN; the result is int64, of the row's shape.
+
+    Examples
+    --------
+    >>> order(np.array([1.0, 3.0, 3.0, 2.0], dtype=np.float32))
+    array([1, 2, 3, 0])
+    """
+    bits = _bits(read(row))
+    # As unsigned integers these keys ascend where the logits descend.
+    keys = np.where(bits & _SIGN, bits, ~(bits | _SIGN))
+    return np.argsort(keys, kind="stable").astype(np.int64)
+
+
+# ---------------------------------------------------------------- section 4: mass
+
+_FLOOR = np.float32(-64.0)
+_ROUNDER = np.float32(12582912.0)
+_ONE = np.float32(1.0)
+_C1, _C2, _C3, _C4, _C5 = (
+    np.float32(float.fromhex(c))
+    for c in ("0x1.62e42ap-1", "0x1.ebf9c2p-3", "0x1.c6b6e4p-5", "0x1.3ce8acp-7", "0x1.5bda40p-10")
+)
+
+
+def scale(temperature: float) -> np.float32:
+    """Scale of the logits in base 2 at a temperature above 0: s of section 4.
+
+    Examples
+    --------
+    >>> float(scale(1.0)), float(scale(1e-30)) == 2.0**64
+    (1.4426950216293335, True)
+    """
+    quotient = LOG2_E / to_float32(temperature)
+    s: np.float32 = np.float32(min(max(quotient, 2.0**-126), 2.0**64))
+    return s
+
+
+def masses(
+    logits: NDArray[np.float32], m: np.float32, temperature: float
+) -> tuple[NDArray[np.float32], NDArray[np.uint64]]:
+    """Masses of tokens: integers proportional to exp(logit / temperature).
+
+    Parameters
+    ----------
+    logits : float32 array
+        Logits as `read` returns them, none above `m`.
+    m : float32
+        The largest logit among the tokens kept so far, finite. It gets the mass 2**40.
+    temperature : float
+        Above 0.
+
+    Returns
+    -------
+    y : float32 array
+        (logit - m) / temperature in base 2, not below -64.
+    mass : uint64 array
+        2**y * 2**40 as the rule rounds it; 0 for a logit of -inf.
+
+    Examples
+    --------
+    >>> masses(np.array([2.0, 1.0, -np.inf], dtype=np.float32), np.float32(2.0), 1.0)[1].tolist()
+    [1099511627776, 404487766016, 0]
+    """
+    s = scale(temperature)
+    with np.errstate(all="ignore"):
+        y = np.maximum((logits - np.float32(m)) * s, _FLOOR)
+        k = (y + _ROUNDER) - _ROUNDER
+        f = y - k
+        p = _C5 * f + _C4
+        for coefficient in (_C3, _C2, _C1, _ONE):
+            p = p * f + coefficient
+        # p has 24 bits, so it is exact in float64 at any power of two; rint rounds half to even.
+        exact = np.ldexp(p.astype(np.float64), k.astype(np.int32) + TOP_MASS_BITS)
+        mass = np.rint(exact).astype(np.uint64)
+    mass[_bits(logits) == _MINUS_INF] = 0
+    return y, mass
+
+
+# ---------------------------------------------------------------- section 7: the logarithm
+
+_G0, _G1, _G2, _G3, _G4, _G5, _G6 = (
+    float.fromhex(g)
+    for g in (
+        "0x1.5555555555593p-1",
+        "0x1.999999997fa04p-2",
+        "0x1.2492494229359p-2",
+        "0x1.c71c51d8e78afp-3",
+        "0x1.7466496cb03dep-3",
+        "0x1.39a09d078c69fp-3",
+        "0x1.2f112df3e5244p-3",
+    )
+)
+_LN2_HIGH = float.fromhex("0x1.62e42feep-1")
+_LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
+_SQRT_HALF_BITS = 0x3FE6A09E00000000
+
+
+def ln(z: float) -> float:
+    """Natural logarithm of a positive normal float64, with the same bits on every machine.
+
+    Within 0.80 units in the last place. The C library's logarithm differs between machines.
+
+    Examples
+    --------
+    >>> ln(1.0), ln(2.0)
+    (0.0, 0.6931471805599453)
+    """
+    (b,) = struct.unpack("<q", struct.pack("<d", z))
+    a = b + (0x3FF0000000000000 - _SQRT_HALF_BITS)
+    e = float((a >> 52) - 1023)
+    (z,) = struct.unpack("<d", struct.pack("<q", (a & (2**52 - 1)) + _SQRT_HALF_BITS))
+    f = z - 1.0
+    q = f / (2.0 + f)
+    w = q * q
+    v = w * w
+    r = w * (_G0 + v * (_G2 + v * (_G4 + v * _G6))) + v * (_G1 + v * (_G3 + v * _G5))
+    h = (0.5 * f) * f
+    return e * _LN2_HIGH - ((h - (q * (h + r) + e * _LN2_LOW)) - f)
+
+
+# ---------------------------------------------------------------- section 5: filters
+# Each takes the length of the prefix of section 3's order that is kept so far, and returns the new.
+
+
+def _keep_top_k(kept: int, top_k: int) -> int:
+    return kept if top_k <= 0 else min(kept, top_k)
+
+
+def _keep_top_p(kept: int, mass: NDArray[np.uint64], top_p: float) -> int:
+    p = to_float32(top_p)
+    if p == 1.0:
+        return kept
+    running = np.cumsum(mass[:kept], dtype=np.uint64)
+    share = max(0, int(p * 2.0**31) - 2**10)
+    need = -((-share * int(running[-1])) >> 31)
+    return int(np.searchsorted(running, np.uint64(need), side="left")) + 1 if need else 1
+
+
+def min_p_threshold(min_p: float) -> float | None:
+    """Least y that min_p keeps, or None when it keeps every token.
+
+    Examples
+    --------
+    >>> min_p_threshold(0.5) == -1 - 2**-19
+    True
+    >>> min_p_threshold(0.0) is None
+    True
+    """
+    p = to_float32(min_p)
+    if p <= 2.0**-60:
+        return None
+    return float(np.float32(ln(p) * LOG2_E - 2.0**-19))
+
+
+def _keep_min_p(kept: int, y: NDArray[np.float32], min_p: float) -> int:
+    threshold = min_p_threshold(min_p)
+    if threshold is None:
+        return kept
+    # y never rises along the order, so the tokens that pass are a prefix.
+    return max(1, int(np.count_nonzero(y[:kept] >= np.float32(threshold))))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What the filters did to one row.
+
+    Attributes
+    ----------
+    order : int64 array of shape (V,)
+        All tokens in section 3's order. Every stage keeps a prefix of it.
+    y : float32 array of shape (V,)
+        Scaled logits in this order; at temperature 0, 0 for the first token and -64 for the rest.
+    mass : uint64 array of shape (V,)
+        Masses in this order; at temperature 0, 2**40 for the first token and 0 for the rest.
+    stages : tuple of (str, int)
+        For each stage in turn its name and the length of the prefix that is kept after it. "mask"
+        drops the logits of -inf. At temperature 0 "temperature" keeps one token and is the last.
+    kept : int
+        Length of the prefix that is kept in the end.
+    total : int
+        W, the kept set's total mass.
+    """
+
+    order: NDArray[np.int64]
+    y: NDArray[np.float32]
+    mass: NDArray[np.uint64]
+    stages: tuple[tuple[str, int], ...]
+    kept: int
+    total: int
+
+
+def _greedy_trace(ranked: NDArray[np.int64], finite: int) -> Trace:
+    y = np.full(ranked.shape, _FLOOR, dtype=np.float32)
+    mass = np.zeros(ranked.shape, dtype=np.uint64)
+    y[0], mass[0] = 0.0, 2**TOP_MASS_BITS
+    stages = (("mask", finite), ("temperature", 1))
+    return Trace(ranked, y, mass, stages, 1, 2**TOP_MASS_BITS)
+
+
+def trace(
+    row: NDArray[np.float32],
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+) -> Trace:
+    """Run the stages temperature, top_k, top_p, min_p on one row and tell what each of them kept.
+
+    Parameters
+    ----------
+    row : float32 array of shape (V,)
+    temperature : float
+        0 keeps the first token alone and skips the filters.
+    top_k : int
+        Keep the first `top_k` tokens, exactly that many; 0 is off.
+    top_p : float
+        Keep the shortest prefix whose mass reaches this share of the total; 1 is off.
+    min_p : float
+        Keep the tokens with at least this share of the top token's mass; 0 is off.
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    ValueError
+        When nothing can be drawn from the row.
+
+    Examples
+    --------
+    >>> row = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
+    >>> trace(row, top_p=0.8).stages
+    (('mask', 7), ('temperature', 7), ('top_k', 7), ('top_p', 3), ('min_p', 3))
+    """
+    if status(row) != OK:
+        raise ValueError("`row` must hold a logit above -inf, and neither NaN nor +inf")
+    logits = read(row)
+    ranked = order(logits)
+    finite = int(np.count_nonzero(_bits(logits) != _MINUS_INF))
+    if to_float32(temperature) == 0.0:
+        return _greedy_trace(ranked, finite)
+    y, mass = masses(logits[ranked], logits[ranked[0]], temperature)
+    after_k = _keep_top_k(finite, top_k)
+    after_p = _keep_top_p(after_k, mass, top_p)
+    kept = _keep_min_p(after_p, y, min_p)
+    stages = (
+        ("mask", finite),
+        ("temperature", finite),
+        ("top_k", after_k),
+        ("top_p", after_p),
+        ("min_p", kept),
+    )
+    return Trace(ranked, y, mass, stages, kept, int(mass[:kept].sum(dtype=np.uint64)))
+
+
+def kept_set(
+    row: NDArray[np.float32],
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Tokens that the filters leave, and their masses.
+
+    Parameters are those of `trace`.
+
+    Returns
+    -------
+    tokens : int64 array
+        Ascending. A token can be kept and have mass 0: it is never drawn.
+    masses : uint64 array of the same shape
+
+    Raises
+    ------
+    ValueError
+        When nothing can be drawn from the row.
+
+    Examples
+    --------
+    >>> row = np.array([1.0, 3.0, 2.0], dtype=np.float32)
+    >>> [a.tolist() for a in kept_set(row, top_k=2)]
+    [[1, 2], [1099511627776, 404487766016]]
+    """
+    seen = trace(row, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    return _by_token(seen)
+
+
+def _by_token(seen: Trace) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    tokens = seen.order[: seen.kept]
+    ascending = np.argsort(tokens)
+    return tokens[ascending], seen.mass[: seen.kept][ascending]
+
+
+# ---------------------------------------------------------------- section 6: draw
+
+_WORD = 0xFFFFFFFF
+
+
+def philox4x32(
+    key: tuple[int, int], counter: tuple[int, int, int, int]
+) -> tuple[int, int, int, int]:
+    """Philox4x32-10: four pseudo-random 32-bit words for a key and a counter of 32-bit words.
+
+    Examples
+    --------
+    >>> [f"{word:08x}" for word in philox4x32((0, 0), (0, 0, 0, 0))]
+    ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
+    """
+    k0, k1 = key
+    c0, c1, c2, c3 = counter
+    for _ in range(10):
+        a, b = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (b >> 32) ^ c1 ^ k0, b & _WORD, (a >> 32) ^ c3 ^ k1, a & _WORD
+        k0, k1 = (k0 + 0x9E3779B9) & _WORD, (k1 + 0xBB67AE85) & _WORD
+    return c0, c1, c2, c3
+
+
+def uniform(seed: int, position: int, stream: int, purpose: int = 0) -> int:
+    """U of the rule: 64 random bits as an integer, for one draw.
+
+    `seed` and `position` are in [0, 2**64), `stream` and `purpose` in [0, 2**32). Purpose 0 is the
+    draw of the token.
+
+    Examples
+    --------
+    >>> uniform(0, 0, 0) == 0xE169C58D6627E8D5
+    True
+    """
+    key = (seed & _WORD, seed >> 32)
+    words = philox4x32(key, (position & _WORD, position >> 32, stream, purpose))
+    return words[0] + (words[1] << 32)
+
+
+def draw(tokens: NDArray[np.int64], mass: NDArray[np.uint64], u: int) -> int:
+    """Token at which the running mass, by ascending token, first exceeds floor(u * W / 2**64).
+
+    `tokens` is the kept set, ascending, and `mass` its masses; `u` is a `uniform`.
+
+    Examples
+    --------
+    >>> tokens, mass = np.array([3, 5]), np.array([2**40, 2**40], dtype=np.uint64)
+    >>> draw(tokens, mass, 2**63 - 1), draw(tokens, mass, 2**63)
+    (3, 5)
+    """
+    running = np.cumsum(mass, dtype=np.uint64)
+    r = (u * int(running[-1])) >> 64
+    return int(tokens[np.searchsorted(running, np.uint64(r), side="right")])
+
+
+def sample_row(
+    row: NDArray[np.float32],
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    seed: int,
+    position: int,
+    stream: int,
+) -> tuple[int, int]:
+    """Draw one token from one row.
+
+    Parameters are those of `trace` and `uniform`. Returns the token, or -1 when nothing can be
+    drawn, and the row's `status`.
+
+    Examples
+    --------
+    >>> row = np.array([1.0, 3.0, 2.0], dtype=np.float32)
+    >>> filters = dict(temperature=0.8, top_k=2, top_p=0.95, min_p=0.05)
+    >>> sample_row(row, **filters, seed=1, position=0, stream=0)
+    (2, 0)
+    """
+    found = status(row)
+    if found != OK:
+        return -1, found
+    seen = trace(row, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    if to_float32(temperature) == 0.0:
+        return int(seen.order[0]), OK
+    return draw(*_by_token(seen), uniform(seed, position, stream)), OK

@@ -1,0 +1,243 @@
+"""The oracle: native == reference, token, kept set and masses, on every instruction set.
+
+A case is one (row, filters, seed, position, stream). The reference answers each case once; every
+usable instruction set is held to that answer. Several draws share a row and its filters, hence one
+kept set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from strategies import BLOCKS, KINDS, random_draws, random_filters
+from support import SETTINGS, Engine, make_plan, native, sha256, usable_engines
+
+from fastsample import params, reference
+
+pytestmark = pytest.mark.skipif(native is None, reason="fastsample._native is not built")
+
+NATIVE = [engine for engine in usable_engines() if engine.is_native]
+DRAWS_PER_ROW = 8
+SIZES = sorted(
+    {*range(1, 34), 100, 1000, 3000, 4097, 4098, 4099}
+    | {block + off for block in BLOCKS for off in (-1, 0, 1)}
+    | {block + 3 * off for block in BLOCKS[5:] for off in (-16, 5, 43)}
+)
+SIZES = [size for size in SIZES if size <= 4099]
+WIDE_SIZES = (128_000, 128_256, 131_073, 151_936, 201_088, 262_144, 262_147)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A row, its filters and a batch of draws, with the reference's answers."""
+
+    name: str
+    row: np.ndarray
+    filters: dict[str, Any]
+    plan: np.ndarray
+    tokens: list[int]
+    status: int
+    kept: tuple[np.ndarray, np.ndarray] | None
+
+    def explain(self, engine: Engine, what: str) -> str:
+        return f"{what} of {engine} differs: {self.name}, V={len(self.row)}, {self.filters}"
+
+
+def ask(name: str, row: np.ndarray, filters: dict[str, Any], draws: dict[str, Any]) -> Asked:
+    """Let the reference answer; one trace serves all draws."""
+    plan = make_plan(len(draws["seed"]), **filters, **draws)
+    status = reference.status(row)
+    if status != reference.OK:
+        return Asked(name, row, filters, plan, [-1] * len(plan), status, None)
+    kept = reference.kept_set(row, **filters)
+    if reference.to_float32(filters["temperature"]) == 0:
+        tokens = [int(kept[0][0])] * len(plan)
+    else:
+        words = [
+            reference.uniform(int(r["seed"]), int(r["position"]), int(r["stream"])) for r in plan
+        ]
+        tokens = [reference.draw(*kept, u) for u in words]
+    return Asked(name, row, filters, plan, tokens, status, kept)
+
+
+def check(asked: Asked) -> int:
+    """Hold every instruction set to the answers; the number of cases."""
+    rows = np.broadcast_to(asked.row, (len(asked.plan), len(asked.row)))
+    for engine in NATIVE:
+        tokens, status = engine.sample(rows, asked.plan)
+        assert status.tolist() == [asked.status] * len(status), asked.explain(engine, "status")
+        assert tokens.tolist() == asked.tokens, asked.explain(engine, "token")
+        if asked.kept is not None:
+            kept, masses = engine.kept_set(asked.row, **asked.filters)
+            assert np.array_equal(kept, asked.kept[0]), asked.explain(engine, "kept set")
+            assert np.array_equal(masses, asked.kept[1]), asked.explain(engine, "masses")
+    return len(asked.plan)
+
+
+def random_rows(
+    rng: np.random.Generator, sizes: Any, n_filters: int
+) -> Iterator[tuple[str, np.ndarray, dict[str, Any]]]:
+    """Every kind of row at every size, each with its own sets of filters."""
+    for size in sizes:
+        for kind, make in KINDS.items():
+            row = make(rng, size)
+            row.flags.writeable = False
+            for _ in range(1 if kind in ("empty", "invalid") else n_filters):
+                yield kind, row, random_filters(rng, size)
+
+
+def compare(seed: int, sizes: Any, n_filters: int) -> int:
+    rng = np.random.default_rng(seed)
+    return sum(
+        check(ask(kind, row, filters, random_draws(rng, DRAWS_PER_ROW)))
+        for kind, row, filters in random_rows(rng, sizes, n_filters)
+    )
+
+
+def report(n_cases: int, at_least: int) -> None:
+    print(f"{n_cases} cases equal on {', '.join(str(engine.isa) for engine in NATIVE)}")
+    assert n_cases >= at_least
+
+
+@pytest.mark.parametrize(
+    ("seed", "n_filters", "at_least"),
+    [
+        pytest.param(1, 11, 200_000, id="200k"),
+        pytest.param(2, 110, 2_000_000, id="2M", marks=pytest.mark.nightly),
+    ],
+)
+def test_rows_around_every_border(seed, n_filters, at_least):
+    scattered = np.random.default_rng(seed).integers(34, 4100, 20).tolist()
+    report(compare(seed, [*SIZES, *scattered], n_filters), at_least)
+
+
+@pytest.mark.parametrize(
+    ("seed", "n_filters", "at_least"),
+    [
+        pytest.param(3, 1, 1000, id="1k"),
+        pytest.param(4, 20, 20_000, id="20k", marks=pytest.mark.nightly),
+    ],
+)
+def test_wide_rows(seed, n_filters, at_least):
+    report(compare(seed, WIDE_SIZES, n_filters), at_least)
+
+
+def test_recorded_rows():
+    """Rows of a real model, from the float32 file that FASTSAMPLE_LOGITS names."""
+    path = os.environ.get("FASTSAMPLE_LOGITS")
+    if not path:
+        pytest.skip("FASTSAMPLE_LOGITS is not set: no recorded rows")
+    rng = np.random.default_rng(5)
+    rows = np.load(path, mmap_mode="r")
+    n_cases = 0
+    for row in rows[:16]:
+        row = np.asarray(row)
+        for _ in range(6):
+            filters = random_filters(rng, len(row))
+            n_cases += check(ask("recorded", row, filters, random_draws(rng, DRAWS_PER_ROW)))
+    report(n_cases, 6 * DRAWS_PER_ROW * min(16, len(rows)))
+
+
+# ---------------------------------------------------------------- the batch door
+
+
+def test_the_plan_has_the_layout_that_kernels_read():
+    assert params.SETTINGS == SETTINGS
+    assert SETTINGS.itemsize == 56
+
+
+def layouts(rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The same rows at other strides and alignments."""
+    n_rows, size = rows.shape
+    padded = np.full((n_rows, size + 3), np.nan, dtype=np.float32)
+    padded[:, :size] = rows
+    shifted = np.zeros(rows.nbytes + 1, dtype=np.uint8)
+    unaligned = shifted[1:].view(np.float32).reshape(rows.shape)
+    unaligned[...] = rows
+    odd = np.zeros((n_rows, 4 * size + 7), dtype=np.uint8)
+    odd_stride = np.ndarray(rows.shape, np.float32, odd, 0, (odd.strides[0], 4))
+    odd_stride[...] = rows
+    frozen = rows.copy()
+    frozen.flags.writeable = False
+    return {
+        "plain": rows,
+        "padded": padded[:, :size],
+        "backwards": rows[::-1].copy()[::-1],
+        "unaligned": unaligned,
+        "odd stride": odd_stride,
+        "read-only": frozen,
+    }
+
+
+def mixed_batch(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """One row of every kind, each with filters and draws of its own."""
+    rows = np.stack([make(rng, size) for make in KINDS.values()])
+    plan = make_plan(len(rows), **random_draws(rng, len(rows)))
+    for record in plan:
+        for name, value in random_filters(rng, size).items():
+            record[name] = value
+    return rows, plan
+
+
+@pytest.mark.parametrize("size", [1, 5, 17, 63, 129, 1000, 4097, 20_011])
+def test_batches_at_any_layout_and_thread_count(size):
+    rows, plan = mixed_batch(np.random.default_rng(size), size)
+    expected_tokens, expected_status = Engine("reference").sample(rows, plan)
+    plan_before = plan.copy()
+    for name, laid_out in layouts(rows).items():
+        before = sha256(laid_out)
+        for engine in NATIVE:
+            for n_threads in (1, 2, 3, 0):
+                tokens, status = engine.sample(laid_out, plan, n_threads)
+                case = (name, engine, n_threads)
+                assert status.tolist() == expected_status.tolist(), case
+                assert tokens.tolist() == expected_tokens.tolist(), case
+        assert sha256(laid_out) == before, name
+    assert np.array_equal(plan, plan_before)
+
+
+def test_kept_set_of_an_unaligned_read_only_row():
+    row = layouts(np.random.default_rng(9).standard_normal((1, 3001)).astype(np.float32))[
+        "unaligned"
+    ][0]
+    row.flags.writeable = False
+    expected = reference.kept_set(row, temperature=0.7, top_k=0, top_p=0.8, min_p=0.0)
+    for engine in NATIVE:
+        tokens, masses = engine.kept_set(row, temperature=0.7, top_p=0.8)
+        assert tokens.dtype == np.int64
+        assert masses.dtype == np.uint64
+        assert np.array_equal(tokens, expected[0])
+        assert np.array_equal(masses, expected[1])
+
+
+def test_more_threads_than_rows_and_no_rows_at_all():
+    rows = np.zeros((2, 50), dtype=np.float32)
+    for engine in NATIVE:
+        one = engine.sample(rows, make_plan(2, seed=[1, 2]), 1)[0]
+        assert engine.sample(rows, make_plan(2, seed=[1, 2]), 16)[0].tolist() == one.tolist()
+        assert engine.sample(rows[:0], make_plan(0), 3)[0].shape == (0,)
+
+
+@pytest.mark.torch
+def test_flush_to_zero_changes_nothing(engine: Engine):
+    """torch can switch the processor's flushing of denormals on; no token or mass may move."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(10)
+    rows, plan = mixed_batch(rng, 300)
+    expected = engine.sample(rows, plan)
+    tiny = KINDS["smallest normal"](rng, 300)
+    kept = engine.kept_set(tiny, temperature=1e-38)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormals")
+    try:
+        flushed = engine.sample(rows, plan)
+        flushed_kept = engine.kept_set(tiny, temperature=1e-38)
+    finally:
+        torch.set_flush_denormal(False)
+    assert [a.tolist() for a in flushed] == [a.tolist() for a in expected]
+    assert [a.tolist() for a in flushed_kept] == [a.tolist() for a in kept]
