@@ -1,0 +1,56 @@
+"""What this installation is: versions, instruction sets, threads, how it was compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._version import __version__
+from .engines import has_native
+from .reference import RULE_VERSION
+
+
+def info() -> dict[str, Any]:
+    """Describe this installation; the first thing to put into a bug report.
+
+    Returns
+    -------
+    dict
+        version : str
+        rule_version : int, the version of the sampling rule; equal numbers mean equal tokens
+        isa : str, the instruction set that calls use unless they name another, or "reference"
+            where the compiled extension is not installed
+        isa_compiled : tuple of str, those in the extension
+        isa_usable : tuple of str, those of them that this machine can run
+        threads : int, the most that a call uses unless it asks for more
+        compiler : str or None
+        flags : str or None, the compiler's
+
+    Examples
+    --------
+    >>> import fastsample
+    >>> fastsample.info()["rule_version"]
+    1
+    """
+    return {"version": __version__, "rule_version": RULE_VERSION, **_kernels()}
+
+
+def _kernels() -> dict[str, Any]:
+    if not has_native():
+        return {
+            "isa": "reference",
+            "isa_compiled": (),
+            "isa_usable": (),
+            "threads": 1,
+            "compiler": None,
+            "flags": None,
+        }
+    from . import _native
+
+    return {
+        "isa": _native.default_isa(),
+        "isa_compiled": _native.isa_compiled(),
+        "isa_usable": _native.isa_usable(),
+        "threads": _native.hardware_threads(),
+        "compiler": _native.compiler(),
+        "flags": _native.flags(),
+    }

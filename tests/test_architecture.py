@@ -1,0 +1,122 @@
+"""The house keeps its shape: arrows point down, public names are exact, every example runs."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+import fastsample
+from fastsample.engines import has_native
+
+PACKAGE = Path(fastsample.__file__).parent
+FLOORS = (
+    ("_version", "params", "logits", "result", "reference", "_native"),
+    ("engines.native", "engines.reference"),
+    ("engines",),
+    ("info", "sampler"),
+    ("table",),
+    ("",),
+    ("demo",),
+    ("cli",),
+    ("__main__",),
+)
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+EXTRAS = {"typer", "rich", "torch", "numba"}
+SHOWN_ELSEWHERE = {"Candidate"}  # by the example of `candidates`
+PUBLIC = [
+    "RULE_VERSION",
+    "Candidate",
+    "SampleResult",
+    "Sampler",
+    "SamplingParams",
+    "__version__",
+    "candidates",
+    "info",
+    "sample",
+]
+
+
+def room_of(path: Path) -> str:
+    """Name of a module within the package; "" is the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+SOURCES = {room_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def named_room(dotted: str) -> str:
+    """The room that a dotted name within the package belongs to."""
+    return dotted if dotted in FLOOR_OF else dotted.rpartition(".")[0]
+
+
+def absolute(node: ast.ImportFrom, room: str, is_package: bool) -> str:
+    """Full name of the module that a `from` import names."""
+    if not node.level:
+        return node.module or ""
+    parents = ["fastsample", *room.split(".")] if room else ["fastsample"]
+    kept = parents[: len(parents) - node.level + (1 if is_package else 0)]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def imported_rooms(room: str) -> set[str]:
+    """Rooms that a room imports, anywhere in its source."""
+    path = SOURCES[room]
+    names = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = absolute(node, room, path.name == "__init__.py")
+            names += [f"{module}.{alias.name}" for alias in node.names]
+    inside = (name.partition(".")[2] for name in names if name.split(".")[0] == "fastsample")
+    return {named_room(name) for name in inside}
+
+
+@pytest.mark.parametrize("room", SOURCES)
+def test_imports_go_down(room: str) -> None:
+    upward = [name for name in imported_rooms(room) if FLOOR_OF[name] >= FLOOR_OF[room]]
+    assert upward == []
+
+
+def test_import_reader_reads_every_form() -> None:
+    assert imported_rooms("sampler") == {"engines", "logits", "params", "result"}
+    assert imported_rooms("engines") == {"engines.native", "engines.reference"}
+    assert imported_rooms("engines.native") == {"_native"}
+    assert imported_rooms("reference") == set()
+
+
+def test_public_names() -> None:
+    assert sorted(fastsample.__all__) == sorted(PUBLIC)
+    assert all(hasattr(fastsample, name) for name in PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_explained(name: str) -> None:
+    thing = getattr(fastsample, name)
+    if not callable(thing):
+        return
+    text = inspect.getdoc(thing) or ""
+    assert ">>> " in text or name in SHOWN_ELSEWHERE
+    for parameter in inspect.signature(thing).parameters:
+        assert parameter in text, parameter
+
+
+@pytest.mark.parametrize("room", SOURCES)
+def test_examples_run(room: str) -> None:
+    if room == "__main__":
+        pytest.skip("it is a command: running it is its test")
+    if room == "engines.native" and not has_native():
+        pytest.skip("fastsample._native is not built")
+    try:
+        module = importlib.import_module(f"fastsample.{room}".rstrip("."))
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRAS:
+            raise
+        pytest.skip(f"{error.name} is not installed")
+    assert doctest.testmod(module).failed == 0
