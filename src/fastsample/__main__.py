@@ -1,0 +1,25 @@
+"""`python -m fastsample` and the command `fastsample`: the command line, or what it lacks."""
+
+import io
+import sys
+
+
+def main() -> None:
+    """Run the command line, or name the extra that brings what it needs."""
+    try:
+        from fastsample.cli import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        print(
+            f'The command line needs {error.name}: pip install "fastsample[cli]"', file=sys.stderr
+        )
+        sys.exit(1)
+    # Token texts hold any character; a terminal that lacks one gets its escape.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    app()
+
+
+if __name__ == "__main__":
+    main()

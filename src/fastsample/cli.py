@@ -1,0 +1,218 @@
+"""The command line: `table` for any file of logits, `demo` for the rows that ship, `info`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from . import demo as material
+from .info import info as machine_info
+from .params import SamplingParams
+from .sampler import sample
+from .table import Candidate, candidates
+
+app = typer.Typer(
+    name="fastsample",
+    help="Next-token sampling: see what a row of logits offers, and what is drawn from it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+DEMO_ROWS = (0, 1, 5)
+COLUMNS = (
+    "rank",
+    "token",
+    "text",
+    "logit",
+    "raw\nprobability",
+    "running\ntotal",
+    "after\nfilters",
+    "cut by",
+)
+
+
+@app.command()
+def table(
+    file: Annotated[Path, typer.Argument(help="An .npy file of float32 logits, (V,) or (B, V).")],
+    row: Annotated[int, typer.Option(help="Which row of the file.")] = 0,
+    texts: Annotated[
+        Path | None, typer.Option(help="A JSON list of V strings: the text of each token.")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", help="How many tokens to list.")] = 10,
+    temperature: Annotated[float, typer.Option(help="0 takes the top token.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Keep this many tokens; 0 is off.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Keep this share of the mass; 1 is off.")] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(help="Least share of the top token's probability; 0 is off.")
+    ] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Draw a token with this seed.")] = None,
+    position: Annotated[int, typer.Option(help="Tokens that came before the draw.")] = 0,
+    stream: Annotated[int, typer.Option(help="Which continuation of the seed.")] = 0,
+) -> None:
+    """Print the candidate table of one row, and with --seed the token drawn from it."""
+    console = Console()
+    try:
+        logits = read_row(file, row)
+        words = None if texts is None else read_texts(texts, logits.size)
+        params = SamplingParams(temperature, top_k, top_p, min_p, seed)
+        listed = candidates(logits, n, **filters(params))
+        drawn = None if seed is None else draw(logits, params, position, stream)
+    except (OSError, ValueError, TypeError) as error:
+        refuse(error)
+    console.print(candidate_table(listed, words, drawn))
+    if drawn is not None:
+        console.print(drawn_line(drawn, words, seed, position, stream))
+
+
+@app.command()
+def demo() -> None:
+    """Show candidates and draws of a real model's rows, and how long a draw takes here."""
+    console = Console()
+    rows, words, params = material.load_rows(), material.load_texts(), material.USUAL
+    origins = material.load_origins()
+    console.print(Text(f"Rows of SmolLM2-135M-Instruct under {described(params)}."))
+    for row in DEMO_ROWS:
+        origin = origins[row]
+        drawn = draw(rows[row], params, origin["step"], 0)
+        so_far = origin["context"].split("<|im_start|>assistant\n")[-1]
+        console.rule(Text(f"row {row}, {origin['kind']}"), align="left")
+        console.print(Text(f"prompt: {visible(origin['prompt'], space=' ')}"))
+        console.print(Text(f"so far: {visible(so_far, space=' ')}"))
+        console.print(candidate_table(candidates(rows[row], 8, **filters(params)), words, drawn))
+        console.print(drawn_line(drawn, words, params.seed, origin["step"], 0))
+    title = f"microseconds a token, {rows.shape[1]:,} logits each, measured now"
+    console.rule(Text(title), align="left")
+    console.print(latency_table(rows))
+    console.rule(Text("this installation"), align="left")
+    print_info(console)
+
+
+@app.command()
+def info() -> None:
+    """Print the version, the rule's version and how this machine runs it."""
+    print_info(Console())
+
+
+def read_row(file: Path, row: int) -> NDArray[np.float32]:
+    """Read one row of an .npy file, without reading the others."""
+    try:
+        rows: NDArray[Any] = np.lib.format.open_memmap(file, mode="r")
+    except ValueError as error:
+        raise ValueError(f"{file} is not an .npy file of numbers ({error})") from error
+    if rows.dtype != np.float32:
+        raise ValueError(f"{file} must hold float32, got {rows.dtype} (logits.astype(np.float32))")
+    if rows.ndim not in (1, 2):
+        raise ValueError(f"{file} must have shape (V,) or (B, V), got {rows.shape}")
+    rows = np.atleast_2d(rows)
+    if not 0 <= row < len(rows):
+        raise ValueError(f"--row must be in [0, {len(rows)}), the rows of {file}, got {row}")
+    return np.array(rows[row])
+
+
+def read_texts(file: Path, vocabulary: int) -> list[str]:
+    """Read the texts of all tokens: a JSON list of as many strings as the row has logits."""
+    try:
+        words = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON ({error})") from error
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"{file} must be a JSON list of strings, the text of each token")
+    if len(words) != vocabulary:
+        raise ValueError(f"{file} must hold {vocabulary} texts, one per logit, got {len(words)}")
+    return words
+
+
+def refuse(error: Exception) -> NoReturn:
+    """Print why in one line, and leave with status 2."""
+    line = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        line = f"cannot read {error.filename}: {error.strerror}"
+    typer.echo(f"fastsample: {line}", err=True)
+    raise typer.Exit(2)
+
+
+def filters(params: SamplingParams) -> dict[str, Any]:
+    """Name what decides the probabilities, as keywords."""
+    names = ("temperature", "top_k", "top_p", "min_p")
+    return {name: getattr(params, name) for name in names}
+
+
+def draw(logits: NDArray[np.float32], params: SamplingParams, position: int, stream: int) -> int:
+    """Draw one token from one row."""
+    result = sample(logits, **filters(params), seed=params.seed, position=position, stream=stream)
+    return int(result.tokens)
+
+
+def visible(text: str, space: str = "␣") -> str:
+    """Write a text so that every character of it is seen: spaces, line ends, control characters."""
+    return "".join(
+        space if c == " " else c if c.isprintable() and c != "\\" else _escaped(c) for c in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def candidate_table(listed: list[Candidate], words: list[str] | None, drawn: int | None) -> Table:
+    """Lay out candidates: the drawn one bold, those that cannot be drawn dim."""
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for name in COLUMNS:
+        if name == "text" and words is not None:
+            grid.add_column(name, overflow="fold")
+        elif name != "text":
+            grid.add_column(name, justify="left" if name == "cut by" else "right", no_wrap=True)
+    for c in listed:
+        text = [] if words is None else [Text(visible(words[c.token]))]
+        numbers = (c.raw_probability, c.running_total, c.probability)
+        grid.add_row(
+            str(c.rank),
+            str(c.token),
+            *text,
+            f"{c.logit:.3f}",
+            *(f"{number:.4f}" for number in numbers),
+            c.cut_by or "",
+            style="bold" if c.token == drawn else "dim" if c.cut_by else "",
+        )
+    return grid
+
+
+def drawn_line(
+    drawn: int, words: list[str] | None, seed: int | None, position: int, stream: int
+) -> Text:
+    """Tell the drawn token, and what draws it again."""
+    text = "" if words is None else f" {visible(words[drawn])}"
+    return Text(f"drawn: {drawn}{text}   (seed {seed}, position {position}, stream {stream})")
+
+
+def described(params: SamplingParams) -> str:
+    """Name temperature and filters with their values in one line."""
+    return ", ".join(f"{name} {value}" for name, value in filters(params).items())
+
+
+def latency_table(rows: NDArray[np.float32]) -> Table:
+    """Measure, here and now, a draw from each row and `np.max` of the same rows."""
+    sampling, maximum = material.measure(rows)
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for name in ("", "p50", "p90", "p99"):
+        grid.add_column(name, justify="right" if name else "left")
+    for name, latency in (("draw", sampling), ("np.max", maximum)):
+        grid.add_row(name, f"{latency.p50:.1f}", f"{latency.p90:.1f}", f"{latency.p99:.1f}")
+    return grid
+
+
+def print_info(console: Console) -> None:
+    """Print what `fastsample.info()` tells, one fact a line."""
+    for name, value in machine_info().items():
+        fact = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        console.print(Text(f"{name + ':':<14} {fact}"), soft_wrap=True)

@@ -1,0 +1,209 @@
+"""The command line: what it prints, what it refuses and with which status it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+from typer.testing import CliRunner
+
+import fastsample
+from fastsample.cli import app, visible
+
+WORDS = [" the", "a b", "\n", "[bold]", "x", "\t", "z"]
+LOGITS = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "logits.npy"
+    np.save(path, np.stack([LOGITS, LOGITS[::-1]]))
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.json"
+    path.write_text(json.dumps(WORDS), encoding="utf-8")
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "100"})
+
+
+def cells(output):
+    """Split the table's lines into cells, by their order on the line."""
+    return [line.split() for line in output.splitlines() if line.strip()[:1].isdigit()]
+
+
+def refusal(*arguments):
+    """Return the one line that explains why the command left with status 2."""
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_table_lists_candidates(file):
+    result = run("table", file, "--row", 1, "-n", 3)
+    assert result.exit_code == 0
+    assert cells(result.stdout) == [
+        ["1", "6", "-0.693", "0.5000", "0.5000", "0.5000"],
+        ["2", "5", "-1.609", "0.2000", "0.7000", "0.2000"],
+        ["3", "4", "-2.303", "0.1000", "0.8000", "0.1000"],
+    ]
+
+
+def test_table_shows_texts_and_cuts(file, texts):
+    result = run("table", file, "--texts", texts, "--top-p", 0.8)
+    rows = cells(result.stdout)
+    assert [row[2] for row in rows] == ["␣the", "a␣b", "\\n", "[bold]", "z", "x", "\\t"]
+    assert [row[-1] for row in rows[3:]] == ["top_p"] * 4
+
+
+def test_table_tells_the_drawn_token(file, texts):
+    result = run(
+        "table", file, "--texts", texts, "--seed", 5, "--position", 2, "--stream", 3, "--top-k", 4
+    )
+    token = int(fastsample.sample(LOGITS, top_k=4, seed=5, position=2, stream=3).tokens)
+    expected = f"drawn: {token} {visible(WORDS[token])}   (seed 5, position 2, stream 3)"
+    assert expected in result.stdout
+
+
+def test_table_without_a_seed_draws_nothing(file):
+    assert "drawn" not in run("table", file).stdout
+
+
+def test_a_file_of_one_row(tmp_path):
+    np.save(tmp_path / "one.npy", LOGITS)
+    assert len(cells(run("table", tmp_path / "one.npy").stdout)) == 7
+
+
+def test_a_file_in_column_order(tmp_path):
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(np.stack([LOGITS, LOGITS])))
+    assert len(cells(run("table", tmp_path / "fortran.npy").stdout)) == 7
+
+
+def test_missing_file(tmp_path):
+    assert "No such file" in refusal("table", tmp_path / "absent.npy")
+
+
+def test_file_that_is_not_npy(tmp_path):
+    path = tmp_path / "bad.npy"
+    path.write_text("hello")
+    assert "is not an .npy file" in refusal("table", path)
+    path.write_bytes(b"")
+    assert "is not an .npy file" in refusal("table", path)
+
+
+def test_file_of_objects_is_not_unpickled(tmp_path):
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    assert "is not an .npy file" in refusal("table", tmp_path / "objects.npy")
+
+
+def test_file_of_several_arrays(tmp_path):
+    np.savez(tmp_path / "several.npz", LOGITS)
+    assert "is not an .npy file" in refusal("table", tmp_path / "several.npz")
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (LOGITS.astype(np.float64), "must hold float32, got float64"),
+        (LOGITS.astype(">f4"), "must hold float32, got >f4"),
+        (LOGITS[None, None], r"must have shape (V,) or (B, V), got (1, 1, 7)"),
+        (np.array([0, np.nan], dtype=np.float32), "holds nan at token 1"),
+    ],
+)
+def test_file_of_the_wrong_kind(tmp_path, array, message):
+    np.save(tmp_path / "wrong.npy", array)
+    assert message in refusal("table", tmp_path / "wrong.npy")
+
+
+@pytest.mark.parametrize("row", [2, -1])
+def test_row_out_of_range(file, row):
+    assert f"--row must be in [0, 2), the rows of {file}, got {row}" in refusal(
+        "table", file, "--row", row
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('["a"]', "must hold 7 texts, one per logit, got 1"),
+        ("{}", "must be a JSON list of strings"),
+        ("[1, 2, 3, 4, 5, 6, 7]", "must be a JSON list of strings"),
+        ("[", "is not JSON"),
+    ],
+)
+def test_texts_of_the_wrong_kind(file, texts, content, message):
+    texts.write_text(content, encoding="utf-8")
+    assert message in refusal("table", file, "--texts", texts)
+
+
+def test_missing_texts(file, tmp_path):
+    assert "No such file" in refusal("table", file, "--texts", tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--top-p", 1.3), ("--temperature", -1), ("--seed", -1), ("--min-p", 2), ("--top-k", -2)],
+)
+def test_parameter_out_of_range(file, option, value):
+    name = option.strip("-").replace("-", "_")
+    assert f"`{name}` must be" in refusal("table", file, option, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [(" the", "␣the"), ("\n\t", "\\n\\t"), ("\\n", "\\\\n"), ("é", "é"), ("\x00", "\\x00")],
+)
+def test_visible(text, shown):
+    assert visible(text) == shown
+
+
+def test_demo_shows_candidates_draws_and_latencies():
+    result = run("demo")
+    assert result.exit_code == 0
+    assert result.stdout.count("drawn:") == 3
+    for word in ("␣and", "np.max", "p99", "rule_version:"):
+        assert word in result.stdout
+
+
+def test_info_prints_every_fact():
+    result = run("info")
+    assert result.exit_code == 0
+    for name in fastsample.info():
+        assert f"{name}:" in result.stdout
+
+
+def test_module_is_the_command_line():
+    command = [sys.executable, "-m", "fastsample", "info"]
+    assert b"rule_version" in subprocess.run(command, check=True, capture_output=True).stdout
+
+
+def test_a_terminal_without_the_characters_gets_escapes(file, texts):
+    command = [sys.executable, "-m", "fastsample", "table", file, "--texts", texts]
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=plain)
+    assert done.returncode == 0
+    assert b"\\u2423the" in done.stdout
+
+
+@pytest.mark.parametrize("absent", ["typer", "rich"])
+def test_without_the_extra_it_says_what_to_install(absent):
+    code = f"import sys; sys.modules['{absent}'] = None; import fastsample.__main__ as m; m.main()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr == (f'The command line needs {absent}: pip install "fastsample[cli]"\n')
