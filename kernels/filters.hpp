@@ -1,5 +1,5 @@
-// Rule 5: top_k, top_p, min_p. Each keeps the first tokens of rule 3's order, so each is a cut: no token is
-// sorted, and the stages may come in any order.
+// Rule 5: top_k, top_p, min_p. Each keeps the first tokens of rule 3's order, so each is a cut, and no token
+// is sorted.
 #pragma once
 
 #include "mass.hpp"
@@ -66,21 +66,29 @@ inline void open(Kept& kept, float bound) {
   kept.weighed = false;
 }
 
-// Drops the candidates below the cut.
+// Drops the candidates below the cut. The loops have no branch to guess wrong.
 inline void drop_below(Kept& kept, uint64_t cut) {
   Workspace& work = kept.work;
   int64_t left = 0;
-  uint64_t sum = 0;
+  if (!kept.weighed) {
+    for (int64_t i = 0; i < kept.count; ++i) {
+      const uint64_t key = work.keys[i];
+      work.keys[left] = key;
+      left += key >= cut;
+    }
+    kept.count = left;
+    return;
+  }
+  kept.total = 0;
   for (int64_t i = 0; i < kept.count; ++i) {
     const uint64_t key = work.keys[i];
     const uint64_t mass = work.masses[i];
     work.keys[left] = key;
     work.masses[left] = mass;
     left += key >= cut;
-    sum += key >= cut ? mass : 0;
+    kept.total += key >= cut ? mass : 0;
   }
   kept.count = left;
-  kept.total = sum;
 }
 
 inline uint64_t cut_by_count(Kept& kept, int64_t k) {
@@ -114,13 +122,11 @@ inline float lowest_logit(Law law, float y) {
 
 inline void filter_top_k(Kept& kept, int64_t k) {
   if (k <= 0 || k >= kept.row.vocabulary()) return;
-  if (kept.whole) {
-    const Workspace& work = kept.work;
-    const int64_t blocks = kept.row.blocks();
-    const bool by_lane = needs_lane_bests(k, blocks);
-    open(kept, bound_for_count(by_lane ? work.lane_best : work.best,
-                               by_lane ? blocks * kLanes : blocks, k, kept.law.top));
-  }
+  const Workspace& work = kept.work;
+  const int64_t blocks = kept.row.blocks();
+  const bool by_lane = needs_lane_bests(k, blocks);
+  open(kept, bound_for_count(by_lane ? work.lane_best : work.best,
+                             by_lane ? blocks * kLanes : blocks, k, kept.law.top));
   if (kept.count > k) drop_below(kept, cut_by_count(kept, k));
 }
 
@@ -132,8 +138,9 @@ inline uint64_t nucleus_need(float top_p, uint64_t total) {
   return static_cast<uint64_t>((product + 0x7FFFFFFF) >> 31);
 }
 
-// A logit below which all tokens together weigh less than `spare`: a nucleus that may leave `spare` out
-// lies above it. Masses of lower logits exceed 2^(y + 40) by an ulp at most, hence the halving.
+// A logit below which all tokens together weigh at most `spare`: a nucleus that may leave `spare` out lies
+// above it. With y the exponent of half a token's share, a token below y weighs at most 2^(y + 40) + 1/2
+// and a few ulp, which is below its share; where the share is under 2, y is where masses become 0.
 inline float nucleus_bound(const Kept& kept, uint64_t spare) {
   const uint64_t each = spare / static_cast<uint64_t>(kept.row.vocabulary()) / 2;
   const float y = each == 0 ? kZeroExponent : static_cast<float>(23 - __builtin_clzll(each));

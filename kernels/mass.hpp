@@ -9,6 +9,9 @@ namespace FASTSAMPLE_ISA {
 namespace {
 
 // What turns a row's logits into masses: its top logit and the scale log2(e) / temperature.
+//
+// The logits need not be read by rule 1 first: m is, and taking a denormal x for 0 moves y by less than
+// 2^-126 * 2^64 where |m| is small enough to notice it; both ys then round p to 1.
 struct Law {
   float top;
   float scale;

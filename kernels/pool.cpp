@@ -4,11 +4,8 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
-#include <new>
-#include <system_error>
 #include <thread>
 
 #if defined(__linux__)
@@ -18,15 +15,18 @@
 namespace fastsample {
 namespace {
 
-// Lives on the caller's stack: it stays until no worker holds it.
-struct Work {
+// One call of parallel_for. Lives on the caller's stack: the call returns when no worker holds it.
+struct Call {
   int64_t count;
   void (*task)(void*, int64_t);
   void* context;
   std::atomic<int64_t> next{0};
-  int helpers = 0;  // workers inside, guarded by the pool's mutex
   std::exception_ptr failure;
   std::mutex failure_mutex;
+  // Guarded by the pool's mutex:
+  int wanted = 0;   // workers that may still come
+  int present = 0;  // workers that are inside
+  Call* following = nullptr;
 
   void run() {
     try {
@@ -41,51 +41,60 @@ struct Work {
 
 class Pool {
  public:
-  void run(Work& work, int helpers) {
+  void run(Call& call, int helpers) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       hire(helpers);
-      for (int i = 0; i < helpers; ++i) wanted_.push_back(&work);
+      call.wanted = helpers;
+      call.following = first_;
+      first_ = &call;
     }
     for (int i = 0; i < helpers; ++i) wake_.notify_one();
-    work.run();
+    call.run();
     std::unique_lock<std::mutex> lock(mutex_);
-    for (auto it = wanted_.begin(); it != wanted_.end();) {
-      it = *it == &work ? wanted_.erase(it) : it + 1;
-    }
-    done_.wait(lock, [&] { return work.helpers == 0; });
+    remove(call);
+    done_.wait(lock, [&] { return call.present == 0; });
   }
 
  private:
   // A machine that refuses a thread only makes the call slower.
   void hire(int wanted) {
     try {
-      while (workers_ < wanted) {
-        std::thread(&Pool::serve, this).detach();
-        ++workers_;
-      }
-    } catch (const std::system_error&) {
+      for (; workers_ < wanted; ++workers_) std::thread(&Pool::serve, this).detach();
+    } catch (const std::exception&) {
     }
+  }
+
+  void remove(const Call& call) {
+    Call** link = &first_;
+    while (*link != &call) link = &(*link)->following;
+    *link = call.following;
+  }
+
+  Call* open_call() const {
+    Call* call = first_;
+    while (call && call->wanted == 0) call = call->following;
+    return call;
   }
 
   void serve() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      wake_.wait(lock, [&] { return !wanted_.empty(); });
-      Work* work = wanted_.front();
-      wanted_.pop_front();
-      ++work->helpers;
+      wake_.wait(lock, [&] { return open_call() != nullptr; });
+      Call& call = *open_call();
+      --call.wanted;
+      ++call.present;
       lock.unlock();
-      work->run();
+      call.run();
       lock.lock();
-      if (--work->helpers == 0) done_.notify_all();
+      if (--call.present == 0) done_.notify_all();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable done_;
-  std::deque<Work*> wanted_;
+  Call* first_ = nullptr;  // the calls that run now, the newest first
   int workers_ = 0;
 };
 
@@ -116,16 +125,16 @@ int hardware_threads() {
 }
 
 void parallel_for(int64_t count, int threads, void (*task)(void*, int64_t), void* context) {
-  Work work;
-  work.count = count;
-  work.task = task;
-  work.context = context;
+  Call call;
+  call.count = count;
+  call.task = task;
+  call.context = context;
   if (threads <= 1) {
-    work.run();
+    call.run();
   } else {
-    the_pool().run(work, threads - 1);
+    the_pool().run(call, threads - 1);
   }
-  if (work.failure) std::rethrow_exception(work.failure);
+  if (call.failure) std::rethrow_exception(call.failure);
 }
 
 }  // namespace fastsample

@@ -35,21 +35,27 @@ inline void block_masses(const Row& row, Law law, int64_t b, uint64_t* masses) {
 }
 
 // The first place whose running mass exceeds r, which is below the masses' total; r is what is left there.
-inline int64_t first_above(const uint64_t* masses, uint64_t* r) {
+// The last place, where a row that changed during the call makes the total another one.
+inline int64_t first_above(const uint64_t* masses, int64_t count, uint64_t* r) {
   int64_t i = 0;
-  for (; *r >= masses[i]; ++i) *r -= masses[i];
+  for (; i < count - 1 && *r >= masses[i]; ++i) *r -= masses[i];
   return i;
+}
+
+// A row that another thread writes during the call may give any token, but never one outside itself.
+inline int64_t inside(const Row& row, int64_t token) {
+  return token >= 0 && token < row.vocabulary() ? token : row.vocabulary() - 1;
 }
 
 // Rule 6.
 inline int64_t draw(const Settings& settings, const Kept& kept) {
   const uint64_t u = uniform(settings.seed, settings.position, settings.stream, 0);
   uint64_t r = static_cast<uint64_t>((static_cast<unsigned __int128>(u) * kept.total) >> 64);
-  if (!kept.whole) return token_of(kept.work.keys[first_above(kept.work.masses, &r)]);
-  const int64_t b = first_above(kept.work.sums, &r);
+  if (!kept.whole) return token_of(kept.work.keys[first_above(kept.work.masses, kept.count, &r)]);
+  const int64_t b = first_above(kept.work.sums, kept.row.blocks(), &r);
   uint64_t masses[kBlock];
   block_masses(kept.row, kept.law, b, masses);
-  return b * kBlock + first_above(masses, &r);
+  return b * kBlock + first_above(masses, kBlock, &r);
 }
 
 Status sample(const void* logits, int64_t vocabulary, const Settings& settings, Workspace& work,
@@ -60,11 +66,11 @@ Status sample(const void* logits, int64_t vocabulary, const Settings& settings, 
   const Status status = scan_for(settings, row, work, &kept.law.top);
   if (status != kOk) return status;
   if (is_greedy(settings)) {
-    *token = first_token(row, work.best, kept.law.top);
+    *token = inside(row, first_token(row, work.best, kept.law.top));
     return kOk;
   }
   keep(settings, kept);
-  *token = draw(settings, kept);
+  *token = inside(row, draw(settings, kept));
   return kOk;
 }
 
@@ -99,7 +105,7 @@ Status kept_set(const void* logits, int64_t vocabulary, const Settings& settings
   const Status status = scan_for(settings, row, work, &kept.law.top);
   if (status != kOk) return status;
   if (is_greedy(settings)) {
-    tokens[0] = first_token(row, work.best, kept.law.top);
+    tokens[0] = inside(row, first_token(row, work.best, kept.law.top));
     masses[0] = kTopMass;
     *count = 1;
     return kOk;

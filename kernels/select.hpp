@@ -40,10 +40,10 @@ inline uint64_t key_of(float logit, int64_t token) {
 inline float logit_of(uint64_t key) { return from_ordered(static_cast<uint32_t>(key >> 32)); }
 inline int64_t token_of(uint64_t key) { return static_cast<uint32_t>(~key); }
 
-// The logit to compare unread logits with, so that the answer is that of their read values with `bound`.
+// What to compare unread logits with, so that the answer is that of their read values with a read `bound`:
+// all denormals are read as 0.
 inline float unread_bound(float bound) {
-  if (bound > -kSmallestNormal && bound <= 0) return from_ordered(ordered(-kSmallestNormal) + 1);
-  return bound > 0 && bound < kSmallestNormal ? kSmallestNormal : bound;
+  return bound == 0.0f ? from_ordered(ordered(-kSmallestNormal) + 1) : bound;
 }
 
 inline bool holds_invalid(const Row& row) {
@@ -95,10 +95,11 @@ inline int64_t first_token(const Row& row, const float* best, float top) {
   int64_t b = 0;
   while (best[b] != top) ++b;
   const Floats bound = fill(unread_bound(top));
-  for (int64_t i = 0;; i += kLanes) {
+  for (int64_t i = 0; i < kBlock; i += kLanes) {
     const uint32_t found = at_least(load(row.block(b) + 4 * i), bound);
     if (found) return b * kBlock + i + __builtin_ctz(found);
   }
+  return b * kBlock;  // the row has changed since the scan
 }
 
 inline int64_t count_at_least(const float* bests, int64_t length, float bound) {
@@ -193,7 +194,7 @@ inline uint64_t cut_among(uint64_t* keys, Weights weights, int64_t count, uint64
     uint64_t weight[kDigits] = {};
     for (int64_t i = 0; i < count; ++i) weight[(keys[i] - low) >> shift] += weights[i];
     uint64_t digit = kDigits - 1;
-    while (weight[digit] < need) need -= weight[digit--];
+    while (digit > 0 && weight[digit] < need) need -= weight[digit--];
     int64_t left = 0;
     for (int64_t i = 0; i < count; ++i) {
       if ((keys[i] - low) >> shift != digit) continue;

@@ -1,6 +1,7 @@
 // What the rooms of the kernels hand to each other: plain data, the same for every instruction set.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace fastsample {

@@ -1,9 +1,26 @@
-"""The fixture that holds every engine to the same tests; native once per instruction set."""
+"""The fixture that holds every engine to the same tests; and a check of FASTSAMPLE_LOGITS."""
 
 from __future__ import annotations
 
+import os
+
+import numpy as np
 import pytest
 from support import Engine, native
+
+
+def pytest_configure() -> None:
+    """Stop with one line where FASTSAMPLE_LOGITS names no file of rows."""
+    path = os.environ.get("FASTSAMPLE_LOGITS")
+    if not path:
+        return
+    wanted = "FASTSAMPLE_LOGITS must name a float32 .npy file of shape (rows, V)"
+    try:
+        rows = np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"{wanted}, got {path}: {error}") from error
+    if rows.dtype != np.float32 or rows.ndim != 2:
+        raise pytest.UsageError(f"{wanted}, got {rows.dtype} of shape {rows.shape} in {path}")
 
 
 def _engine_params() -> list[object]:

@@ -15,8 +15,8 @@ from fastsample.engines import has_native
 
 PACKAGE = Path(fastsample.__file__).parent
 FLOORS = (
-    ("_version", "params", "logits", "result", "reference", "_native"),
-    ("engines.native", "engines.reference"),
+    ("_version", "params", "logits", "reference", "_native"),
+    ("result", "engines.native", "engines.reference"),
     ("engines",),
     ("info", "sampler"),
     ("table",),

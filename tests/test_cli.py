@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 
+from support import native
 from typer.testing import CliRunner
 
 import fastsample
@@ -82,6 +83,62 @@ def test_table_tells_the_drawn_token(file, texts):
 
 def test_table_without_a_seed_draws_nothing(file):
     assert "drawn" not in run("table", file).stdout
+
+
+@pytest.mark.parametrize("option", ["--position", "--stream"])
+def test_a_place_to_draw_without_a_seed(file, option):
+    assert "--position and --stream say where to draw: give --seed too" in refusal(
+        "table", file, option, 0
+    )
+
+
+def test_table_adds_the_drawn_token_with_its_rank(file):
+    seed = next(
+        seed for seed in range(99) if fastsample.sample(LOGITS, seed=seed, position=0).tokens == 6
+    )
+    result = run("table", file, "-n", 2, "--seed", seed)
+    assert [row[:2] for row in cells(result.stdout)] == [["1", "0"], ["2", "1"], ["5", "6"]]
+    assert "drawn: 6 " in result.stdout
+
+
+def test_a_narrow_terminal_crops_the_text_and_keeps_the_token(tmp_path):
+    np.save(tmp_path / "wide.npy", np.arange(100_001, dtype=np.float32))
+    (tmp_path / "texts.json").write_text(json.dumps(["long word " * 9] * 100_001))
+    command = ["table", tmp_path / "wide.npy", "--texts", tmp_path / "texts.json", "-n", 1]
+    for columns in ("70", "30"):
+        arguments = [str(a) for a in command]
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": columns})
+        (line,) = (line for line in result.stdout.splitlines() if "100000" in line)
+        assert "word␣long␣word" not in line
+
+
+def test_the_column_after_the_filters_says_so(file):
+    head = " ".join(run("table", file).stdout.split())
+    assert "raw running probability rank token logit probability total after filters cut by" in head
+
+
+def test_version():
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"fastsample {fastsample.__version__}\n")
+
+
+@pytest.mark.skipif(native is None, reason="fastsample._native is not built")
+@pytest.mark.parametrize("name", ["nonsense", "unusable"])
+@pytest.mark.parametrize("command", ["info", "demo", "table"])
+def test_a_bad_instruction_set_is_refused_in_one_line(file, command, name):
+    if name == "unusable":
+        name = next(isa for isa in ("neon", "baseline") if isa not in native.isa_usable())
+    arguments = [command] if command != "table" else [command, file, "--seed", "3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fastsample", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FASTSAMPLE_ISA": name},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fastsample: the environment's `FASTSAMPLE_ISA`")
+    assert repr(name) in line
 
 
 def test_a_file_of_one_row(tmp_path):
@@ -176,7 +233,7 @@ def test_demo_shows_candidates_draws_and_latencies():
     result = run("demo")
     assert result.exit_code == 0
     assert result.stdout.count("drawn:") == 3
-    for word in ("␣and", "np.max", "p99", "rule_version:"):
+    for word in ("␣and", "np.max", "p99", "rows and code in cache", "rule_version:"):
         assert word in result.stdout
 
 
@@ -206,4 +263,7 @@ def test_without_the_extra_it_says_what_to_install(absent):
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stdout == ""
-    assert result.stderr == (f'The command line needs {absent}: pip install "fastsample[cli]"\n')
+    assert result.stderr == (
+        f"The command line needs {absent}: pip install typer rich "
+        "(or pip install '.[cli]' in fastsample's source folder)\n"
+    )

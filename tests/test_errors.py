@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -92,8 +94,16 @@ def call_with_another_number_of_rows() -> None:
 
 def call_while_in_use() -> None:
     sampler = Sampler()
-    sampler._lock.acquire()
-    sampler(ROW)
+    with sampler._turn, ThreadPoolExecutor(1) as another:
+        another.submit(sampler, ROW).result()
+
+
+def set_a_parameter() -> None:
+    Sampler().temperature = 0
+
+
+def set_the_position() -> None:
+    Sampler().position = 3
 
 
 TEMPERATURE = "be 0 or a finite number > 0, got"
@@ -129,9 +139,14 @@ PARAMETERS = [
     given("seed", 2**64, ValueError, "be in [0, 2**64), got 18446744073709551616 ("),
     given("seed", "x", TypeError, "be an integer, got str 'x' ("),
     given("seed", np.full(4, -1, np.int32), ValueError, "be in [0, 2**64), got -1 at row 0 ("),
-    given("seed", [1, 2, None, 3], TypeError, "be an integer, got NoneType None at row 2 ("),
+    given(
+        "seed",
+        [1, 2, None, 3],
+        TypeError,
+        "be an integer, got NoneType None at row 2 (take it modulo 2**64, or leave `seed` out",
+    ),
     given("position", None, ValueError, "be given with `seed`, got None (pass how many tokens"),
-    given("position", np.int64(-1), ValueError, "be in [0, 2**64), got -1 (how many tokens"),
+    given("position", np.int64(-1), ValueError, "be in [0, 2**64), got -1 (how many tokens have"),
     given("stream", None, ValueError, 'be given with one seed for 4 rows, got None (pass stream="'),
     given(
         "stream", "rows", ValueError, "be \"row\", an integer or one integer per row, got 'rows'"
@@ -152,7 +167,7 @@ PARAMETERS = [
     Mistake(
         lambda: SamplingParams(temperature=[1.0]),
         TypeError,
-        "`temperature` must be a number, got list",
+        "`temperature` must be a number, got list (for one value per row call sample()",
     ),
     Mistake(
         lambda: SamplingParams(seed=True), TypeError, "`seed` must be an integer, got bool True ("
@@ -160,6 +175,11 @@ PARAMETERS = [
 ]
 
 LOGITS = [
+    logits(
+        SimpleNamespace(logits=ROWS),
+        TypeError,
+        "must be a NumPy array or a torch CPU tensor, got SimpleNamespace (pass `output.logits[",
+    ),
     logits(
         [1.0, 2.0], TypeError, "must be a NumPy array or a torch CPU tensor, got list (pass `np"
     ),
@@ -227,6 +247,28 @@ SAMPLER = [
         "`topk` must be a field of SamplingParams, and is not "
         "(the fields are temperature, top_k, top_p, min_p, seed)",
     ),
+    made({"params": SamplingParams()}, TypeError, "is not (pass it first, without a name)"),
+    made({"position": 3}, TypeError, "is not (a sampler starts at 0; reset(3) goes to position 3)"),
+    made(
+        {"seed": [1, 2]},
+        TypeError,
+        "`seed` must be an integer, got list (for one value per row call sample()",
+    ),
+    made(
+        {"temperature": np.ones(2)},
+        TypeError,
+        "`temperature` must be a number, got ndarray (for one value per row call sample()",
+    ),
+    Mistake(
+        set_a_parameter,
+        AttributeError,
+        "`temperature` cannot be set: the parameters of a Sampler are fixed (make a new Sampler)",
+    ),
+    Mistake(
+        set_the_position,
+        AttributeError,
+        "`position` cannot be set: the parameters of a Sampler are fixed (call reset(position))",
+    ),
     made({"top_k": 3.0}, TypeError, "`top_k` must be an integer, got float 3.0 ("),
     made({"engine": "fast"}, ValueError, "`engine` must be 'native', 'reference'"),
     made({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
@@ -272,10 +314,19 @@ def torch_mistakes() -> list[Mistake]:
             ones.to("meta"), TypeError, "must be on the CPU, got a tensor on meta (pass `logits.c"
         ),
         logits(
-            ones.bfloat16(), TypeError, "must be float32 and dense, got torch.bfloat16, torch.str"
+            ones.bfloat16(), TypeError, "must be float32, got torch.bfloat16 (pass `logits.float()`"
         ),
         logits(
-            ones.to_sparse(), TypeError, "must be float32 and dense, got torch.float32, torch.spa"
+            ones.to_sparse(), TypeError, "must be dense, got torch.sparse_coo (pass `logits.to_den"
+        ),
+        logits(
+            rows.T, ValueError, "must have the tokens of a row side by side, got a column stride of"
+        ),
+        logits(
+            rows[:, ::2],
+            ValueError,
+            "must have the tokens of a row side by side, got a column stride of 8 bytes (pass "
+            "`logits.contiguous()`)",
         ),
         logits(
             torch.ones(1, 2, 3), ValueError, "must have shape (V,) or (B, V), got (1, 2, 3) (pass"

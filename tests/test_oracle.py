@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from strategies import BLOCKS, KINDS, random_draws, random_filters
-from support import SETTINGS, Engine, make_plan, native, sha256, usable_engines
+from support import Engine, make_plan, native, sha256, usable_engines
 
-from fastsample import params, reference
+from fastsample import reference
 
 pytestmark = pytest.mark.skipif(native is None, reason="fastsample._native is not built")
 
@@ -144,11 +144,6 @@ def test_recorded_rows():
 
 
 # ---------------------------------------------------------------- the batch door
-
-
-def test_the_plan_has_the_layout_that_kernels_read():
-    assert params.SETTINGS == SETTINGS
-    assert SETTINGS.itemsize == 56
 
 
 def layouts(rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -71,15 +71,6 @@ def test_data_is_installed(name: str) -> None:
     assert importlib.resources.files("fastsample").joinpath(name).is_file()
 
 
-def test_demo_data_is_small() -> None:
-    files = importlib.resources.files("fastsample").joinpath("demo_data").iterdir()
-    assert sum(len(file.read_bytes()) for file in files if file.is_file()) <= 2 * 2**20
-
-
-def test_public_names_exist() -> None:
-    assert [name for name in fastsample.__all__ if not hasattr(fastsample, name)] == []
-
-
 def test_import_loads_nothing_optional() -> None:
     question = f"import fastsample, sys; print([n for n in {OPTIONAL} if n in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True)

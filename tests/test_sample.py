@@ -95,6 +95,22 @@ def test_int64_seeds_are_bits() -> None:
     assert np.array_equal(plain.seed, signed.seed)
 
 
+@pytest.mark.parametrize("dtype", [np.uint64, np.uint32, np.int64])
+def test_the_seeds_of_a_result_are_a_copy(dtype: type[np.generic]) -> None:
+    seeds = np.arange(6).astype(dtype)
+    told = sample(LOGITS, seed=seeds, position=0).seed
+    seeds[:] = 9
+    assert told.dtype == np.uint64
+    assert told.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("logits", [LOGITS, LOGITS[0]], ids=["rows", "one row"])
+def test_a_fresh_seed_is_replayed_by_one_line(logits: np.ndarray) -> None:
+    result = sample(logits, **CHAIN)
+    again = sample(logits, seed=result.seed, position=0, stream="row", **CHAIN)
+    assert np.array_equal(again.tokens, result.tokens)
+
+
 # ---------------------------------------------------------------- shapes
 
 
@@ -113,6 +129,18 @@ def test_no_rows(engine: Engine) -> None:
     tokens = on(engine, LOGITS[:0], seed=1, position=0).tokens
     assert tokens.shape == (0,)
     assert tokens.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [np.zeros((0, 5), "f4"), np.empty((0, 5), "f4"), np.zeros((2, 5), "f4")[:0, ::-1]],
+    ids=["zeros", "empty", "reversed"],
+)
+def test_no_rows_however_made(engine: Engine, logits: np.ndarray) -> None:
+    for arguments in ({}, {"seed": 1, "position": 0}, {"seed": [], "position": []}):
+        tokens = on(engine, logits, **arguments).tokens
+        assert tokens.shape == (0,)
+        assert tokens.dtype == np.int64
 
 
 def test_one_token(engine: Engine) -> None:
@@ -249,3 +277,27 @@ def test_many_threads_at_once(engine: Engine) -> None:
     for thread in threads:
         thread.join()
     assert same == [True] * 40
+
+
+def test_a_row_that_changes_during_a_call_never_gives_a_token_outside_it() -> None:
+    """No promise about which token: only that no wrong caller gets what is not in the row."""
+    pytest.importorskip("fastsample._native")
+    row = RNG.normal(size=5_000).astype(np.float32)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            row.fill(3)
+            row[::3] = -np.inf
+            row[-1] = 9
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for i in range(2_000):
+            for keywords in ({"temperature": 0}, {}, {"top_p": 0.9}, {"top_k": 50}, {"min_p": 0.1}):
+                token = int(sample(row, seed=i, position=0, **keywords).tokens)
+                assert 0 <= token < 5_000
+    finally:
+        stop.set()
+        writer.join()

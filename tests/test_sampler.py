@@ -8,7 +8,8 @@ import pickle
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,27 @@ def on(engine: Engine, params: SamplingParams = PARAMS) -> Sampler:
 
 def tokens_of(sampler: Sampler, steps: np.ndarray = STEPS) -> list[list[int]]:
     return [sampler(logits).tolist() for logits in steps]
+
+
+@contextmanager
+def used_by_another_thread(sampler: Sampler) -> Iterator[list[list[int]]]:
+    """Hold a thread inside a call of the sampler; it appends its tokens when it is let go."""
+    drawing, finish, run = threading.Event(), threading.Event(), sampler._run
+
+    def slow_run(*arguments: Any, **keywords: Any) -> None:
+        drawing.set()
+        finish.wait(timeout=10)
+        run(*arguments, **keywords)
+
+    sampler._run = slow_run
+    tokens: list[list[int]] = []
+    thread = threading.Thread(target=lambda: tokens.append(sampler(STEPS[0]).tolist()))
+    thread.start()
+    drawing.wait(timeout=10)
+    sampler._run = run
+    yield tokens
+    finish.set()
+    thread.join()
 
 
 # ---------------------------------------------------------------- what it draws
@@ -82,7 +104,20 @@ def test_no_rows() -> None:
 def test_keywords_win_over_params() -> None:
     assert Sampler(PARAMS, top_k=3).params == SamplingParams(0.9, 3, 0.97, 0.01, 21)
     assert Sampler(temperature=0.5).params == SamplingParams(temperature=0.5)
-    assert Sampler(PARAMS).params is PARAMS or Sampler(PARAMS).params == PARAMS
+    assert Sampler(PARAMS).params == PARAMS
+
+
+@pytest.mark.parametrize("name", ["temperature", "params", "seed", "topk"])
+def test_parameters_are_fixed(name: str) -> None:
+    sampler = Sampler(PARAMS)
+    with pytest.raises(AttributeError, match=rf"`{name}` .* are fixed \(make a new Sampler\)"):
+        setattr(sampler, name, 0)
+    assert sampler.params == PARAMS
+
+
+def test_the_position_is_set_by_reset() -> None:
+    with pytest.raises(AttributeError, match=r"call reset\(position\)"):
+        Sampler(PARAMS).position = 3
 
 
 def test_a_seed_left_out_is_fresh_and_told() -> None:
@@ -213,24 +248,66 @@ def test_a_fresh_seed_travels() -> None:
     assert pickle.loads(pickle.dumps(sampler)).seed == sampler.seed
 
 
+def fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def holds_in_a_child(check: Callable[[], bool]) -> bool:
+    """Ask a forked child, for a minute at most."""
+    child = fork()
+    if child == 0:
+        failed = True
+        try:
+            signal.alarm(60)
+            failed = not check()
+        finally:
+            os._exit(failed)
+    return os.waitpid(child, 0)[1] == 0
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_draws_the_same(engine: Engine) -> None:
     """Threads of the parent's calls are not in the child; it must not wait for them."""
     sampler = Sampler(PARAMS, engine=engine.name, isa=engine.isa, n_threads=2)
     expected = tokens_of(sampler.clone())
     tokens_of(sampler, STEPS[:4])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        failed = True
-        try:
-            signal.alarm(60)
-            failed = tokens_of(sampler, STEPS[4:]) != expected[4:]
-        finally:
-            os._exit(failed)
-    assert os.waitpid(child, 0)[1] == 0
+    assert holds_in_a_child(lambda: tokens_of(sampler, STEPS[4:]) == expected[4:])
     assert tokens_of(sampler, STEPS[4:]) == expected[4:]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_may_use_what_another_thread_was_using(engine: Engine) -> None:
+    """The thread is not in the child, so it would never let the sampler go."""
+    sampler, expected = on(engine), tokens_of(on(engine))
+    with used_by_another_thread(sampler) as tokens:
+        assert holds_in_a_child(lambda: tokens_of(sampler) == expected)
+        with pytest.raises(RuntimeError, match="another thread"):
+            sampler(STEPS[0])
+    assert tokens == expected[:1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_forked_inside_a_call_ends_the_call() -> None:
+    """As a signal's handler may do: the child is in the call too, and its turn must end."""
+    sampler = Sampler(PARAMS)
+    children, run, failed = [], sampler._run, True
+
+    def forking_run(*arguments: Any, **keywords: Any) -> None:
+        run(*arguments, **keywords)
+        children.append(fork())
+
+    sampler._run = forking_run
+    try:
+        sampler(STEPS[0])
+        sampler._run = run
+        sampler(STEPS[1])
+        failed = False
+    finally:
+        if children == [0]:
+            os._exit(failed)
+    assert os.waitpid(children[0], 0)[1] == 0
 
 
 # ---------------------------------------------------------------- one thread at a time
@@ -238,28 +315,41 @@ def test_a_forked_child_draws_the_same(engine: Engine) -> None:
 
 def test_a_second_thread_is_refused_and_tears_nothing() -> None:
     sampler, expected = Sampler(PARAMS), tokens_of(Sampler(PARAMS))
-    drawing, finish, run = threading.Event(), threading.Event(), sampler._run
-
-    def slow_run(*arguments: Any, **keywords: Any) -> None:
-        drawing.set()
-        finish.wait(timeout=10)
-        run(*arguments, **keywords)
-
-    sampler._run = slow_run
-    tokens: list[list[int]] = []
-    thread = threading.Thread(target=lambda: tokens.append(sampler(STEPS[0]).tolist()))
-    thread.start()
-    drawing.wait(timeout=10)
-    for use in (
-        lambda: sampler(STEPS[0]),
-        sampler.reset,
-        sampler.clone,
-        lambda: pickle.dumps(sampler),
-    ):
-        with pytest.raises(RuntimeError, match="another thread"):
-            use()
-    finish.set()
-    thread.join()
+    with used_by_another_thread(sampler) as tokens:
+        for use in (
+            lambda: sampler(STEPS[0]),
+            sampler.reset,
+            sampler.clone,
+            lambda: pickle.dumps(sampler),
+        ):
+            with pytest.raises(RuntimeError, match="another thread"):
+                use()
     assert tokens == expected[:1]
     assert sampler.position == 1
     assert tokens_of(sampler, STEPS[1:]) == expected[1:]
+
+
+def test_a_call_that_was_interrupted_does_not_lock_the_sampler_for_ever() -> None:
+    class TickError(Exception):
+        pass
+
+    def tick(*_: object) -> None:
+        raise TickError
+
+    def draw_until_interrupted(sampler: Sampler, row: np.ndarray, seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            sampler(row)
+
+    row = np.zeros(64, np.float32)
+    before = signal.signal(signal.SIGALRM, tick)
+    try:
+        for i in range(300):
+            sampler = Sampler(seed=1)
+            with pytest.raises(TickError):
+                draw_until_interrupted(sampler, row, 1e-4 + i % 40 * 1e-6)
+            sampler.reset()
+            assert sampler(row) == int(sample(row, seed=1, position=0).tokens)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -41,6 +41,12 @@ def test_a_token_of_one_row(logits: torch.Tensor) -> None:
     assert tokens.dtype == torch.int64
 
 
+def test_no_rows() -> None:
+    tokens = sample(torch.zeros(0, 5)).tokens
+    assert tokens.shape == (0,)
+    assert tokens.dtype == torch.int64
+
+
 def test_sampler(logits: torch.Tensor) -> None:
     by_tensor, by_array = Sampler(seed=9), Sampler(seed=9)
     assert type(by_tensor(logits[0])) is int

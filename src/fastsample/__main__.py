@@ -5,14 +5,16 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or name the extra that brings what it needs."""
+    """Run the command line, or tell how to install what it needs."""
     try:
         from fastsample.cli import app
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
         print(
-            f'The command line needs {error.name}: pip install "fastsample[cli]"', file=sys.stderr
+            f"The command line needs {error.name}: pip install typer rich "
+            "(or pip install '.[cli]' in fastsample's source folder)",
+            file=sys.stderr,
         )
         sys.exit(1)
     # Token texts hold any character; a terminal that lacks one gets its escape.

@@ -15,8 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from . import demo as material
+from ._version import __version__
 from .info import info as machine_info
 from .params import SamplingParams
+from .reference import order
 from .sampler import sample
 from .table import Candidate, candidates
 
@@ -36,9 +38,26 @@ COLUMNS = (
     "logit",
     "raw\nprobability",
     "running\ntotal",
-    "after\nfilters",
+    "probability\nafter filters",
     "cut by",
 )
+
+
+def tell_version(asked: bool) -> None:
+    """Print the version and leave."""
+    if asked:
+        typer.echo(f"fastsample {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=tell_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Take what is asked of the command as a whole."""
 
 
 @app.command()
@@ -56,18 +75,31 @@ def table(
         float, typer.Option(help="Least share of the top token's probability; 0 is off.")
     ] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Draw a token with this seed.")] = None,
-    position: Annotated[int, typer.Option(help="Tokens that came before the draw.")] = 0,
-    stream: Annotated[int, typer.Option(help="Which continuation of the seed.")] = 0,
+    position: Annotated[
+        int | None,
+        typer.Option(
+            help="How many tokens have been drawn for this sequence, the prompt not counted; 0 for "
+            "the first, and where it is left out. Goes with --seed."
+        ),
+    ] = None,
+    stream: Annotated[
+        int | None,
+        typer.Option(help="Which continuation of the seed; 0 where left out. Goes with --seed."),
+    ] = None,
 ) -> None:
     """Print the candidate table of one row, and with --seed the token drawn from it."""
     console = Console()
     try:
+        if seed is None and (position, stream) != (None, None):
+            raise ValueError("--position and --stream say where to draw: give --seed too")
+        position, stream = position or 0, stream or 0
         logits = read_row(file, row)
         words = None if texts is None else read_texts(texts, logits.size)
         params = SamplingParams(temperature, top_k, top_p, min_p, seed)
         listed = candidates(logits, n, **filters(params))
         drawn = None if seed is None else draw(logits, params, position, stream)
-    except (OSError, ValueError, TypeError) as error:
+        listed = with_drawn(listed, logits, params, drawn)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
         refuse(error)
     console.print(candidate_table(listed, words, drawn))
     if drawn is not None:
@@ -77,7 +109,7 @@ def table(
 @app.command()
 def demo() -> None:
     """Show candidates and draws of a real model's rows, and how long a draw takes here."""
-    console = Console()
+    console, facts = Console(), machine_facts()
     rows, words, params = material.load_rows(), material.load_texts(), material.USUAL
     origins = material.load_origins()
     console.print(Text(f"Rows of SmolLM2-135M-Instruct under {described(params)}."))
@@ -88,19 +120,30 @@ def demo() -> None:
         console.rule(Text(f"row {row}, {origin['kind']}"), align="left")
         console.print(Text(f"prompt: {visible(origin['prompt'], space=' ')}"))
         console.print(Text(f"so far: {visible(so_far, space=' ')}"))
-        console.print(candidate_table(candidates(rows[row], 8, **filters(params)), words, drawn))
+        listed = candidates(rows[row], 8, **filters(params))
+        listed = with_drawn(listed, rows[row], params, drawn)
+        console.print(candidate_table(listed, words, drawn))
         console.print(drawn_line(drawn, words, params.seed, origin["step"], 0))
     title = f"microseconds a token, {rows.shape[1]:,} logits each, measured now"
     console.rule(Text(title), align="left")
     console.print(latency_table(rows))
+    console.print("rows and code in cache; inside a model's loop expect more")
     console.rule(Text("this installation"), align="left")
-    print_info(console)
+    print_info(console, facts)
 
 
 @app.command()
 def info() -> None:
     """Print the version, the rule's version and how this machine runs it."""
-    print_info(Console())
+    print_info(Console(), machine_facts())
+
+
+def machine_facts() -> dict[str, Any]:
+    """Ask what this machine runs; refuse an instruction set of FASTSAMPLE_ISA that it cannot."""
+    try:
+        return machine_info()
+    except (ValueError, RuntimeError) as error:
+        refuse(error)
 
 
 def read_row(file: Path, row: int) -> NDArray[np.float32]:
@@ -153,6 +196,16 @@ def draw(logits: NDArray[np.float32], params: SamplingParams, position: int, str
     return int(result.tokens)
 
 
+def with_drawn(
+    listed: list[Candidate], logits: NDArray[np.float32], params: SamplingParams, drawn: int | None
+) -> list[Candidate]:
+    """Add the drawn token after the listed ones, unless it is among them."""
+    if drawn is None or any(c.token == drawn for c in listed):
+        return listed
+    rank = int(np.flatnonzero(order(logits) == drawn)[0]) + 1
+    return [*listed, candidates(logits, rank, **filters(params))[-1]]
+
+
 def visible(text: str, space: str = "␣") -> str:
     """Write a text so that every character of it is seen: spaces, line ends, control characters."""
     return "".join(
@@ -167,11 +220,17 @@ def _escaped(character: str) -> str:
 def candidate_table(listed: list[Candidate], words: list[str] | None, drawn: int | None) -> Table:
     """Lay out candidates: the drawn one bold, those that cannot be drawn dim."""
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    digits = max(len(str(c.token)) for c in listed)
     for name in COLUMNS:
         if name == "text" and words is not None:
-            grid.add_column(name, overflow="fold")
+            grid.add_column(name, overflow="ellipsis")
         elif name != "text":
-            grid.add_column(name, justify="left" if name == "cut by" else "right", no_wrap=True)
+            grid.add_column(
+                name,
+                justify="left" if name == "cut by" else "right",
+                no_wrap=True,
+                min_width=max(digits, 5) if name == "token" else None,
+            )
     for c in listed:
         text = [] if words is None else [Text(visible(words[c.token]))]
         numbers = (c.raw_probability, c.running_total, c.probability)
@@ -211,8 +270,8 @@ def latency_table(rows: NDArray[np.float32]) -> Table:
     return grid
 
 
-def print_info(console: Console) -> None:
+def print_info(console: Console, facts: dict[str, Any]) -> None:
     """Print what `fastsample.info()` tells, one fact a line."""
-    for name, value in machine_info().items():
+    for name, value in facts.items():
         fact = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
         console.print(Text(f"{name + ':':<14} {fact}"), soft_wrap=True)

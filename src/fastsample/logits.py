@@ -57,9 +57,10 @@ def as_rows(logits: Any) -> Rows:
         )
     if isinstance(logits, np.ndarray):
         return _numpy_rows(np.asarray(logits), torch=False)
+    way_out = "pass `output.logits[:, -1]`" if hasattr(logits, "logits") else _PASS_AN_ARRAY
     raise TypeError(
         "`logits` must be a NumPy array or a torch CPU tensor, got "
-        f"{type(logits).__name__} ({_PASS_AN_ARRAY})"
+        f"{type(logits).__name__} ({way_out})"
     )
 
 
@@ -78,11 +79,10 @@ def _tensor_memory(logits: Any) -> NDArray[Any]:
         raise TypeError(
             f"`logits` must be on the CPU, got a tensor on {logits.device} (pass `logits.cpu()`)"
         )
-    if str(logits.dtype) != "torch.float32" or str(logits.layout) != "torch.strided":
-        raise TypeError(
-            f"`logits` must be float32 and dense, got {logits.dtype}, {logits.layout} "
-            "(pass `logits.float()`, `logits.to_dense()`)"
-        )
+    if str(logits.layout) != "torch.strided":
+        raise TypeError(f"`logits` must be dense, got {logits.layout} (pass `logits.to_dense()`)")
+    if str(logits.dtype) != "torch.float32":
+        raise TypeError(f"`logits` must be float32, got {logits.dtype} (pass `logits.float()`)")
     memory: NDArray[Any] = logits.numpy()
     return memory
 
@@ -105,7 +105,7 @@ def _numpy_rows(array: NDArray[Any], *, torch: bool) -> Rows:
             "(the last axis is the vocabulary)"
         )
     if array.strides[-1] != 4:
-        values = _one_column(values)
+        values = _one_column(values, torch=torch)
     return Rows(values, shape[:-1], torch)
 
 
@@ -114,12 +114,16 @@ def _shape_message(shape: tuple[int, ...]) -> str:
     return f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})"
 
 
-def _one_column(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Let a stride pass that no second column uses; refuse any other."""
-    if values.shape[1] > 1:
+def _one_column(values: NDArray[np.float32], *, torch: bool) -> NDArray[np.float32]:
+    """Let a stride pass that no second column and no row uses; refuse any other."""
+    n_rows, vocabulary = values.shape
+    if n_rows and vocabulary > 1:
+        way_out = "logits.contiguous()" if torch else "np.ascontiguousarray(logits)"
         raise ValueError(
             "`logits` must have the tokens of a row side by side, got a column stride of "
-            f"{values.strides[1]} bytes (pass `np.ascontiguousarray(logits)`)"
+            f"{values.strides[1]} bytes (pass `{way_out}`)"
         )
-    side_by_side: NDArray[np.float32] = values.copy()
+    # NumPy gives a new array without rows the stride 0, which no engine takes.
+    side_by_side = np.empty((max(n_rows, 1), vocabulary), np.float32)[:n_rows]
+    side_by_side[...] = values
     return side_by_side

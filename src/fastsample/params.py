@@ -85,6 +85,15 @@ class _Parameter(ABC):
             f"`{self.name}` must be {self.rule}, got {number}{_at(row)} ({self.way_out})"
         )
 
+    def scalar(self, value: Any) -> Any:
+        """Check a value that may not be given per row."""
+        if _per_row(value):
+            raise TypeError(
+                f"`{self.name}` must be {self.kind}, got {type(value).__name__} (for one value per "
+                "row call sample(), which takes them)"
+            )
+        return self.one(value)
+
     def column(self, value: Any, n_rows: int) -> NDArray[Any]:
         """Check a value given per row: shape, kind and range, the first bad row named."""
         array = None if isinstance(value, (list, tuple)) else self._array(value)
@@ -204,7 +213,7 @@ _TOP_K = _TopK(
 _SEED = _Seed(
     name="seed",
     rule="in [0, 2**64)",
-    way_out="take it modulo 2**64, or pass None for a fresh one",
+    way_out="take it modulo 2**64, or leave `seed` out for a fresh one",
     low=0,
     high=2**64 - 1,
     dtype=np.uint64,
@@ -212,7 +221,7 @@ _SEED = _Seed(
 _POSITION = _Whole(
     name="position",
     rule="in [0, 2**64)",
-    way_out="how many tokens the sequence has been given",
+    way_out="how many tokens have been drawn for this sequence",
     low=0,
     high=MAX_POSITION,
     dtype=np.uint64,
@@ -293,10 +302,16 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         for parameter in (_TEMPERATURE, _TOP_K, _TOP_P, _MIN_P):
-            value = parameter.one(getattr(self, parameter.name))
+            value = parameter.scalar(getattr(self, parameter.name))
             object.__setattr__(self, parameter.name, value)
         if self.seed is not None:
-            object.__setattr__(self, "seed", _SEED.one(self.seed))
+            object.__setattr__(self, "seed", _SEED.scalar(self.seed))
+
+
+_NO_FIELDS = {
+    "params": "pass it first, without a name",
+    "position": "a sampler starts at 0; reset(3) goes to position 3",
+}
 
 
 def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> SamplingParams:
@@ -309,10 +324,8 @@ def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> S
     names = [field.name for field in fields(SamplingParams)]
     unknown = next((name for name in keywords if name not in names), None)
     if unknown is not None:
-        raise TypeError(
-            f"`{unknown}` must be a field of SamplingParams, and is not (the fields are "
-            f"{', '.join(names)})"
-        )
+        way_out = _NO_FIELDS.get(unknown, f"the fields are {', '.join(names)}")
+        raise TypeError(f"`{unknown}` must be a field of SamplingParams, and is not ({way_out})")
     return SamplingParams(**keywords) if params is None else replace(params, **keywords)
 
 
@@ -337,7 +350,7 @@ def place_draw(n_rows: int, seed: Any, position: Any, stream: Any) -> tuple[Any,
 
     Returns
     -------
-    seed : int or uint64 array of shape (n_rows,)
+    seed : int, or a new uint64 array of shape (n_rows,)
     position : the one given, or 0 with a fresh seed
     stream : the one given, or 0, or "row" with a fresh seed
     """
@@ -346,11 +359,13 @@ def place_draw(n_rows: int, seed: Any, position: Any, stream: Any) -> tuple[Any,
         return fresh_seed(), position, "row" if stream is None else stream
     if position is None:
         raise ValueError(
-            "`position` must be given with `seed`, got None (pass how many tokens the sequence has "
-            "been given so far; a loop that leaves it out would draw with one number for ever)"
+            "`position` must be given with `seed`, got None (pass how many tokens have been drawn "
+            "for this sequence, 0 for the first; a loop that leaves it out would draw with one "
+            "number for ever)"
         )
     if _per_row(seed):
-        return _SEED.column(seed, n_rows), position, 0 if stream is None else stream
+        seeds = _SEED.column(seed, n_rows).astype(np.uint64)
+        return seeds, position, 0 if stream is None else stream
     if stream is None and n_rows > 1:
         raise ValueError(
             f"`stream` must be given with one seed for {n_rows} rows, got None (pass "

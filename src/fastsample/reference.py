@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 RULE_VERSION = 1
 
 OK, INVALID, EMPTY = 0, 1, 2
+"""Status of a row: a token was drawn; it holds NaN or +inf; every logit in it is -inf."""
 
 LOG2_E = 1.4426950408889634
 TOP_MASS_BITS = 40
@@ -30,6 +31,17 @@ _EXPONENT = np.uint32(0x7F800000)
 _MINUS_INF = np.uint32(0xFF800000)
 _PLUS_INF = np.uint32(0x7F800000)
 _SIGN = np.uint32(0x80000000)
+
+
+def _require_rounding_to_nearest() -> None:
+    """Raise where the processor rounds up, down or towards zero: another library's doing."""
+    one, half_step, odd = np.float32(1), np.float32(2**-24), np.float32(1 + 2**-23)
+    even = np.float32(1 + 2**-22)
+    if one + half_step != one or -one - half_step != -one or odd + half_step != even:
+        raise RuntimeError(
+            "the processor must round to nearest, ties to even, and was set to round otherwise "
+            "(undo what some library did with fesetround, or use the native engine)"
+        )
 
 
 def _bits(row: NDArray[np.float32]) -> NDArray[np.uint32]:
@@ -324,6 +336,8 @@ def trace(
     ------
     ValueError
         When nothing can be drawn from the row.
+    RuntimeError
+        When the processor does not round to nearest.
 
     Examples
     --------
@@ -331,6 +345,7 @@ def trace(
     >>> trace(row, top_p=0.8).stages
     (('mask', 7), ('temperature', 7), ('top_k', 7), ('top_p', 3), ('min_p', 3))
     """
+    _require_rounding_to_nearest()
     if status(row) != OK:
         raise ValueError("`row` must hold a logit above -inf, and neither NaN nor +inf")
     logits = read(row)

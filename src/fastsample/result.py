@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-OK, INVALID, EMPTY = 0, 1, 2
-"""Status of a row: a token was drawn; it holds NaN or +inf; every logit in it is -inf."""
+from .reference import EMPTY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,8 +21,9 @@ class SampleResult:
     tokens : int64 array or torch.int64 tensor of shape ``logits.shape[:-1]``
         The chosen token of each row: an array without dimensions for logits of shape (V,).
     seed : int or uint64 array of shape (B,)
-        The seed that was used, also when none was given: with the same logits, parameters, position
-        and stream it gives the same tokens again.
+        The seed that was used, also when none was given; per-row seeds are a copy. What draws the
+        same tokens again after a call without a seed: ``sample(logits, seed=result.seed,
+        position=0, stream="row", ...)`` with the same parameters.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class SampleResult:
     >>> import fastsample
     >>> logits = np.array([4.0, 2.0, 1.0], dtype=np.float32)
     >>> first = fastsample.sample(logits)
-    >>> again = fastsample.sample(logits, seed=first.seed, position=0)
+    >>> again = fastsample.sample(logits, seed=first.seed, position=0, stream="row")
     >>> bool(again.tokens == first.tokens)
     True
     """

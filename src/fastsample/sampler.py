@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +54,8 @@ def sample(
         In [0, 2**64); int64 from NumPy and torch is read as 64 bits. None draws a fresh one, which
         the result tells.
     position : int or one per row
-        In [0, 2**64): how many tokens the sequence has been given so far, greedy ones too.
+        In [0, 2**64): how many tokens have been drawn for this sequence, the prompt not counted; 0
+        for the first. Any number that is never used twice with one (seed, stream) will do.
         Required when `seed` is given; 0 otherwise.
     stream : int, one per row, or "row"
         In [0, 2**32): which continuation of the seed. "row" puts row b on stream b. Required with
@@ -130,11 +133,53 @@ def _draw(
     return tokens
 
 
+class _Turn:
+    """One user of a sampler at a time: a second is refused, not kept waiting."""
+
+    __slots__ = ("__weakref__", "_lock", "_owner")
+
+    def __init__(self) -> None:
+        self.renew()
+        _TURNS.add(self)
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        # A turn of this very thread was cut short, by Ctrl-C or a signal, before it could end.
+        if not self._lock.acquire(False) and self._owner != me:
+            raise RuntimeError(
+                "this Sampler is being used by another thread, and a sampler serves one sequence "
+                "(give each thread its own, or call `sample`, which keeps no state)"
+            )
+        self._owner = me
+
+    def __exit__(self, *_: object) -> None:
+        # A child that was forked inside its own turn finds the lock renewed.
+        if self._lock.locked():
+            self._lock.release()
+
+
+_TURNS: weakref.WeakSet[_Turn] = weakref.WeakSet()
+
+
+def _free_turns() -> None:
+    """In a forked child: the threads that had a turn in the parent are not here to end it."""
+    for turn in _TURNS:
+        turn.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_turns)
+
+
 class Sampler:
     """Draw the tokens of one sequence, or of B continuations of one prompt, step by step.
 
-    A sampler holds its parameters, a seed and a position. Each call draws at the position and moves
-    it on by one; after an error it stands where it stood.
+    A sampler holds its parameters, which are fixed, a seed and a position. Each call draws at the
+    position and moves it on by one; after an error it stands where it stood.
 
     Parameters
     ----------
@@ -187,7 +232,7 @@ class Sampler:
     _n_rows: int | None
     _run: Run
     _plan: NDArray[np.void]
-    _lock: threading.Lock
+    _turn: _Turn
 
     def __init__(
         self,
@@ -225,8 +270,16 @@ class Sampler:
 
     @property
     def position(self) -> int:
-        """How many tokens the sequence has been given: the position of the next draw."""
+        """How many tokens have been drawn for this sequence, the prompt not counted."""
         return self._position
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[0] != "_":
+            way_out = "call reset(position)" if name == "position" else "make a new Sampler"
+            raise AttributeError(
+                f"`{name}` cannot be set: the parameters of a Sampler are fixed ({way_out})"
+            )
+        super().__setattr__(name, value)
 
     def __call__(self, logits: Any) -> Any:
         """Draw the next token of each row, and move the position on by one.
@@ -246,36 +299,25 @@ class Sampler:
         RuntimeError
             Another thread is using this sampler.
         """
-        self._take()
-        try:
+        with self._turn:
             rows = as_rows(logits)
             plan = self._next_plan(len(rows.values))
             tokens = _draw(rows, plan, self._run, self._isa, self._n_threads)
-            self._n_rows = len(tokens)
+            if self._n_rows is None:
+                self._n_rows = len(tokens)
             self._position += 1
-        finally:
-            self._lock.release()
         return as_given(tokens, rows.shape, torch=rows.torch) if rows.shape else int(tokens[0])
 
     def reset(self, position: int = 0) -> None:
         """Go to a position, and forget how many rows the last call had. The seed stays."""
         position = check_position(position)
-        self._take()
-        self._position = position
-        self._n_rows = None
-        self._lock.release()
+        with self._turn:
+            self._position = position
+            self._n_rows = None
 
     def clone(self) -> Sampler:
         """Copy the sampler: from here on both draw the same, neither moves the other."""
         return copy.copy(self)
-
-    def _take(self) -> None:
-        """Keep other threads out until the lock is released."""
-        if not self._lock.acquire(blocking=False):
-            raise RuntimeError(
-                "this Sampler is being used by another thread, and a sampler serves one sequence "
-                "(give each thread its own, or call `sample`, which keeps no state)"
-            )
 
     def _next_plan(self, n_rows: int) -> NDArray[np.void]:
         """The plan of this step, in the memory of the last one where that fits."""
@@ -304,18 +346,16 @@ class Sampler:
         return self._plan
 
     def __getstate__(self) -> dict[str, Any]:
-        self._take()
-        state = {
-            "params": self._params,
-            "engine": self._engine,
-            "isa": self._isa,
-            "n_threads": self._n_threads,
-            "seed": self._seed,
-            "position": self._position,
-            "n_rows": self._n_rows,
-        }
-        self._lock.release()
-        return state
+        with self._turn:
+            return {
+                "params": self._params,
+                "engine": self._engine,
+                "isa": self._isa,
+                "n_threads": self._n_threads,
+                "seed": self._seed,
+                "position": self._position,
+                "n_rows": self._n_rows,
+            }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._params = state["params"]
@@ -327,7 +367,7 @@ class Sampler:
         self._n_rows = state["n_rows"]
         self._run = resolve(self._engine, self._isa)
         self._plan = make_plan(0)
-        self._lock = threading.Lock()
+        self._turn = _Turn()
 
     def __repr__(self) -> str:
         params = replace(self._params, seed=self._seed)

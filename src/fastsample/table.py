@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from . import reference
 from .logits import as_rows
 from .params import SamplingParams
-from .result import OK, bad_row
+from .result import bad_row
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _one_row(logits: Any) -> NDArray[np.float32]:
         )
     row: NDArray[np.float32] = rows.values[0]
     status = reference.status(row)
-    if status != OK:
+    if status != reference.OK:
         raise bad_row(rows.values, rows.shape, np.array([status], dtype=np.uint8))
     return row
 

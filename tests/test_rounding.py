@@ -1,0 +1,68 @@
+"""Another rounding mode, which a library of the process may set: no engine gives another token."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from support import Engine, make_plan
+
+from fastsample import reference
+
+X86 = {"nearest": 0, "down": 0x400, "up": 0x800, "zero": 0xC00}
+ARM = {"nearest": 0, "up": 0x400000, "down": 0x800000, "zero": 0xC00000}
+MODES = {"x86_64": X86, "aarch64": ARM, "arm64": ARM}.get(platform.machine())
+LIBRARY = ctypes.util.find_library("m")
+
+pytestmark = pytest.mark.skipif(
+    MODES is None or LIBRARY is None, reason="fesetround's constants are not known here"
+)
+
+ROW = (np.random.default_rng(4).standard_normal(5000) * 3).astype(np.float32)
+FILTERS = {"temperature": 0.7, "top_k": 900, "top_p": 0.9, "min_p": 0.001}
+
+
+@contextmanager
+def rounding(mode: str) -> Iterator[None]:
+    set_mode = ctypes.CDLL(LIBRARY).fesetround
+    assert set_mode(MODES[mode]) == 0
+    try:
+        yield
+    finally:
+        set_mode(MODES["nearest"])
+
+
+def answers(engine: Engine) -> tuple[list[int], list[int], list[int]]:
+    rows = np.broadcast_to(ROW, (50, len(ROW)))
+    tokens, _ = engine.sample(rows, make_plan(50, **FILTERS, seed=3, position=range(50)))
+    kept, masses = engine.kept_set(ROW, **FILTERS)
+    return tokens.tolist(), kept.tolist(), masses.tolist()
+
+
+@pytest.mark.parametrize("mode", ["down", "up", "zero"])
+def test_no_mode_gives_another_token(engine: Engine, mode: str) -> None:
+    """Native sets the mode for its own time; the reference cannot, and refuses."""
+    if engine.is_native:
+        expected = answers(engine)
+        with rounding(mode):
+            got = answers(engine)
+        assert got == expected
+        return
+    arguments = {**FILTERS, "seed": 3, "position": 0, "stream": 0}
+    for call in (
+        lambda: reference.sample_row(ROW, **arguments),
+        lambda: reference.kept_set(ROW, **FILTERS),
+        lambda: reference.trace(ROW),
+    ):
+        with pytest.raises(RuntimeError, match="must round to nearest"), rounding(mode):
+            call()
+
+
+def test_the_default_mode_passes() -> None:
+    with rounding("nearest"):
+        assert reference.trace(ROW).kept == len(ROW)
