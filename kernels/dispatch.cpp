@@ -1,9 +1,8 @@
 #include "dispatch.hpp"
 
-#include <cstdlib>
-#include <cstring>
+#include <algorithm>
+#include <limits>
 #include <memory>
-#include <new>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -11,6 +10,7 @@
 #include <cfenv>
 #endif
 
+#include "keys.hpp"
 #include "pool.hpp"
 
 namespace fastsample {
@@ -108,6 +108,7 @@ class ThreadWorkspace {
     capacity_ = 0;
     work_.best = take(floats_[0], blocks);
     work_.lane_best = take(floats_[1], blocks * 16);
+    work_.blocks = take(blocks_, blocks);
     work_.sums = take(words_[0], blocks);
     work_.keys = take(words_[1], vocabulary);
     work_.masses = take(words_[2], vocabulary);
@@ -123,12 +124,14 @@ class ThreadWorkspace {
   }
 
   std::unique_ptr<float[]> floats_[2];
+  std::unique_ptr<uint32_t[]> blocks_;
   std::unique_ptr<uint64_t[]> words_[5];
   Workspace work_ = {};
   int64_t capacity_ = 0;
 };
 
 thread_local ThreadWorkspace workspace;
+thread_local Adjuster adjuster;
 
 // Waking a thread costs a few microseconds: each shall have several times that to do.
 constexpr int64_t kLogitsPerThread = 1 << 18;
@@ -147,35 +150,110 @@ int choose_threads(const Batch& batch, int threads) {
   return most < 1 ? 1 : static_cast<int>(most);
 }
 
-struct Job {
-  const Kernels& kernels;
-  const Batch& batch;
-  int64_t* tokens;
-  uint8_t* status;
-};
+// Calls task(row) once for every row, under the default floating-point mode.
+template <class Task>
+void for_each_row(const Batch& batch, int threads, Task& task) {
+  parallel_for(
+      batch.rows, choose_threads(batch, threads),
+      [](void* context, int64_t row) {
+        const DefaultFloatMode mode;
+        (*static_cast<Task*>(context))(row);
+      },
+      &task);
+}
 
-void sample_row(void* context, int64_t row) {
-  const Job& job = *static_cast<const Job*>(context);
-  const DefaultFloatMode mode;
-  Workspace& work = workspace.for_vocabulary(job.batch.vocabulary);
-  job.status[row] = job.kernels.sample(job.batch.logits + row * job.batch.stride,
-                                       job.batch.vocabulary, job.batch.settings[row], work,
-                                       &job.tokens[row]);
+Logits row_of(const Batch& batch, int64_t row) {
+  return {batch.logits + row * batch.row_stride, batch.token_stride, batch.vocabulary, batch.dtype};
+}
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// What is told of a row that has no token.
+void write_nothing(const Answers& answers, int64_t rows, int64_t row) {
+  std::fill_n(answers.tokens + row * answers.draws, answers.draws, -1);
+  if (answers.kept_counts) answers.kept_counts[row] = 0;
+  for (size_t form = 0; form < answers.forms.size(); ++form) {
+    const int64_t at = static_cast<int64_t>(form) * rows + row;
+    answers.logprobs[at] = kNaN;
+    answers.ranks[at] = 0;
+    std::fill_n(answers.top_tokens + at * answers.top_count, answers.top_count, -1);
+    std::fill_n(answers.top_logprobs + at * answers.top_count, answers.top_count, kNaN);
+  }
 }
 
 }  // namespace
 
-void sample_rows(const Kernels& kernels, const Batch& batch, int threads, int64_t* tokens,
-                 uint8_t* status) {
-  Job job = {kernels, batch, tokens, status};
-  parallel_for(batch.rows, choose_threads(batch, threads), sample_row, &job);
+void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
+                 const Settings* settings, int threads, const Answers& answers, uint8_t* status) {
+  auto sample_row = [&](int64_t row) {
+    write_nothing(answers, batch.rows, row);
+    if (status[row] != kOk) return;
+    Report reports[3];
+    int64_t count = 0;
+    for (const Form form : answers.forms) {
+      const int64_t at = count * batch.rows + row;
+      reports[count++] = {form, answers.logprobs + at, answers.ranks + at,
+                          answers.top_tokens + at * answers.top_count,
+                          answers.top_logprobs + at * answers.top_count};
+    }
+    const Outcome outcome = {answers.tokens + row * answers.draws,
+                             answers.draws,
+                             answers.kept_counts ? answers.kept_counts + row : nullptr,
+                             reports,
+                             count,
+                             answers.top_count};
+    Workspace& work = workspace.for_vocabulary(batch.vocabulary);
+    const Adjustment adjustment =
+        adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
+    status[row] = kernels.sample(row_of(batch, row), adjustment, settings[row], work, outcome);
+  };
+  for_each_row(batch, threads, sample_row);
 }
 
-Status kept_set(const Kernels& kernels, const void* logits, int64_t vocabulary,
-                const Settings& settings, int64_t* tokens, uint64_t* masses, int64_t* count) {
+void apply_function(const Kernels& kernels, Function function, const Batch& batch,
+                    const double* temperatures, int threads, void* target, uint8_t* status) {
+  auto apply = [&](int64_t row) {
+    if (status[row] != kOk) return;
+    Workspace& work = workspace.for_vocabulary(batch.vocabulary);
+    const Logits logits = row_of(batch, row);
+    float* const floats = static_cast<float*>(target) + row * batch.vocabulary;
+    switch (function) {
+      case Function::kSoftmax:
+        status[row] = kernels.softmax(logits, temperatures[row], work, floats);
+        break;
+      case Function::kLogSoftmax:
+        status[row] = kernels.log_softmax(logits, temperatures[row], work, floats);
+        break;
+      case Function::kLogSumExp:
+        status[row] = kernels.logsumexp(logits, temperatures[row], work,
+                                        static_cast<double*>(target) + row);
+        break;
+    }
+  };
+  for_each_row(batch, threads, apply);
+}
+
+KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
+                   const Settings* settings, uint8_t* status) {
+  KeptSets sets;
+  sets.offsets.push_back(0);
   const DefaultFloatMode mode;
-  return kernels.kept_set(logits, vocabulary, settings, workspace.for_vocabulary(vocabulary), tokens,
-                          masses, count);
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    Workspace& work = workspace.for_vocabulary(batch.vocabulary);
+    int64_t count = 0;
+    if (status[row] == kOk) {
+      const Adjustment adjustment =
+          adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
+      status[row] = kernels.kept_set(row_of(batch, row), adjustment, settings[row], work, &count);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      sets.tokens.push_back(token_of(work.keys[i]));
+      sets.logits.push_back(logit_of(work.keys[i]));
+    }
+    sets.masses.insert(sets.masses.end(), work.masses, work.masses + count);
+    sets.offsets.push_back(static_cast<int64_t>(sets.tokens.size()));
+  }
+  return sets;
 }
 
 }  // namespace fastsample

@@ -1,5 +1,5 @@
-// Rule 5: top_k, top_p, min_p. Each keeps the first tokens of rule 3's order, so each is a cut, and no token
-// is sorted.
+// Rule 5: top_k, top_p, min_p. Each keeps the first tokens of rule 3's order, so each is a cut: no token is
+// sorted, and the stages may come in any order.
 #pragma once
 
 #include "mass.hpp"
@@ -9,98 +9,22 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// A kept set on its way through the stages. It starts as the whole row above -inf; the first filter that
-// cuts turns it into candidates: keys in ascending token.
+// A kept set on its way through the stages: either the tokens of the row from a floor up, or candidates,
+// keys in ascending token. It starts as the row above -inf.
 struct Kept {
   const Row& row;
   Workspace& work;
+  int64_t min_keep;
   Law law;
   bool whole;
+  float floor;     // whole: a read logit
   bool weighed;    // masses (candidates: each token's; whole: each block's) and total belong to the law
   int64_t count;   // candidates
   uint64_t total;  // mass
 };
 
-// ---- masses -------------------------------------------------------------------------------------------
-
-// Blocks whose best logit has mass 0 are not opened.
-inline void weigh_blocks(Kept& kept) {
-  kept.total = 0;
-  for (int64_t b = 0; b < kept.row.blocks(); ++b) {
-    uint64_t mass = 0;
-    if (exponent(kept.law, kept.work.best[b]) > kZeroExponent) {
-      prefetch(kept.row.block(b));
-      mass = block_mass(kept.law, kept.row.block(b));
-    }
-    kept.work.sums[b] = mass;
-    kept.total += mass;
-  }
-}
-
-inline void weigh_candidates(Kept& kept) {
-  kept.total = 0;
-  for (int64_t i = 0; i < kept.count; i += kLanes) {
-    float logits[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) logits[lane] = logit_of(kept.work.keys[i + lane]);
-    store_masses(masses_of(kept.law, load(logits)), kept.work.masses + i);
-  }
-  for (int64_t i = 0; i < kept.count; ++i) kept.total += kept.work.masses[i];
-}
-
-inline void weigh(Kept& kept) {
-  if (kept.weighed) return;
-  if (kept.whole) {
-    weigh_blocks(kept);
-  } else {
-    weigh_candidates(kept);
-  }
-  kept.weighed = true;
-}
-
-// ---- cuts ---------------------------------------------------------------------------------------------
-
-// Turns the whole row into candidates: all tokens whose logit reaches `bound`.
-inline void open(Kept& kept, float bound) {
-  kept.count = collect(kept.row, kept.work.best, bound, kept.work.keys);
-  kept.whole = false;
-  kept.weighed = false;
-}
-
-// Drops the candidates below the cut. The loops have no branch to guess wrong.
-inline void drop_below(Kept& kept, uint64_t cut) {
-  Workspace& work = kept.work;
-  int64_t left = 0;
-  if (!kept.weighed) {
-    for (int64_t i = 0; i < kept.count; ++i) {
-      const uint64_t key = work.keys[i];
-      work.keys[left] = key;
-      left += key >= cut;
-    }
-    kept.count = left;
-    return;
-  }
-  kept.total = 0;
-  for (int64_t i = 0; i < kept.count; ++i) {
-    const uint64_t key = work.keys[i];
-    const uint64_t mass = work.masses[i];
-    work.keys[left] = key;
-    work.masses[left] = mass;
-    left += key >= cut;
-    kept.total += key >= cut ? mass : 0;
-  }
-  kept.count = left;
-}
-
-inline uint64_t cut_by_count(Kept& kept, int64_t k) {
-  std::memcpy(kept.work.keys_left, kept.work.keys, static_cast<size_t>(kept.count) * 8);
-  return cut_among(kept.work.keys_left, ByCount{}, kept.count, static_cast<uint64_t>(k));
-}
-
-inline uint64_t cut_by_mass(Kept& kept, uint64_t need) {
-  const size_t bytes = static_cast<size_t>(kept.count) * 8;
-  std::memcpy(kept.work.keys_left, kept.work.keys, bytes);
-  std::memcpy(kept.work.masses_left, kept.work.masses, bytes);
-  return cut_among(kept.work.keys_left, ByMass{kept.work.masses_left}, kept.count, need);
+inline Kept all_of(const Row& row, Workspace& work, Law law, int64_t min_keep) {
+  return {row, work, min_keep, law, true, kLowest, false, 0, 0};
 }
 
 // The lowest read logit whose exponent reaches y. Exponents rise with the logit, so halving finds it.
@@ -118,15 +42,112 @@ inline float lowest_logit(Law law, float y) {
   return read(from_ordered(low));
 }
 
+// ---- masses -------------------------------------------------------------------------------------------
+
+// Blocks that hold nothing above mass 0, or below the floor, are not opened.
+template <bool kFloor>
+inline uint64_t weigh_blocks(const Kept& kept) {
+  const float least = lowest_logit(kept.law, next_above(kZeroExponent));
+  const float opened = kFloor && kept.floor > least ? kept.floor : least;
+  const float unread = unread_bound(kept.floor);
+  uint64_t total = 0;
+  for (int64_t b = 0; b < kept.row.blocks(); ++b) {
+    uint64_t mass = 0;
+    if (kept.work.best[b] >= opened) {
+      kept.row.prefetch(b);
+      mass = block_mass<kFloor>(kept.law, kept.row.block(b), unread);
+    }
+    kept.work.sums[b] = mass;
+    total += mass;
+  }
+  return total;
+}
+
+inline uint64_t weigh_candidates(const Kept& kept) {
+  for (int64_t i = 0; i < kept.count; i += kLanes) {
+    float logits[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) logits[lane] = logit_of(kept.work.keys[i + lane]);
+    store_masses(masses_of(kept.law, load(logits)), kept.work.masses + i);
+  }
+  return sum_of_words(kept.work.masses, kept.count);
+}
+
+inline void weigh(Kept& kept) {
+  if (kept.weighed) return;
+  if (!kept.whole) {
+    kept.total = weigh_candidates(kept);
+  } else if (kept.floor == kLowest) {
+    kept.total = weigh_blocks<false>(kept);
+  } else {
+    kept.total = weigh_blocks<true>(kept);
+  }
+  kept.weighed = true;
+}
+
+// ---- cuts ---------------------------------------------------------------------------------------------
+
+// Turns the row into candidates: the tokens whose logit reaches `bound`; of those that equal it only the
+// first `most_equal`.
+inline void open(Kept& kept, float bound, int64_t most_equal = kAll) {
+  if (bound < kept.floor) {
+    bound = kept.floor;
+    most_equal = kAll;
+  }
+  kept.count = collect(kept.row, kept.work, bound, most_equal, kept.work.keys);
+  kept.whole = false;
+  kept.weighed = false;
+}
+
+inline Weighed candidates(const Kept& kept, bool with_masses) {
+  return {kept.work.keys, with_masses ? kept.work.masses : nullptr};
+}
+
+inline void drop_below(Kept& kept, uint64_t cut) {
+  const Weighed all = candidates(kept, kept.weighed);
+  kept.count = move_side<true>(all, kept.count, cut, all);
+  if (kept.weighed) kept.total = sum_of_words(kept.work.masses, kept.count);
+}
+
+inline uint64_t cut_by_count(const Kept& kept, int64_t k) {
+  return cut_among(candidates(kept, false), kept.count, static_cast<uint64_t>(k),
+                   {kept.work.keys_left, nullptr});
+}
+
+inline uint64_t cut_by_mass(const Kept& kept, uint64_t need) {
+  return cut_among(candidates(kept, true), kept.count, need,
+                   {kept.work.keys_left, kept.work.masses_left});
+}
+
+// Opens the row at a logit that a filter gives, or lower if min_keep asks for more tokens.
+inline void open_for_filter(Kept& kept, float bound) {
+  if (kept.min_keep > 1) {
+    const float enough = bound_for_count(kept.row, kept.work, kept.min_keep, kept.law.top);
+    bound = enough < bound ? enough : bound;
+  }
+  open(kept, bound);
+}
+
+// Drops what is below a filter's cut, but never the first min_keep tokens.
+inline void filter_below(Kept& kept, uint64_t cut) {
+  if (kept.min_keep > 1) {
+    const uint64_t least = kept.count > kept.min_keep ? cut_by_count(kept, kept.min_keep) : 0;
+    cut = least < cut ? least : cut;
+  }
+  drop_below(kept, cut);
+}
+
 // ---- the stages ---------------------------------------------------------------------------------------
 
+inline void set_temperature(Kept& kept, double temperature) {
+  kept.law.scale = scale_of(temperature);
+  kept.weighed = false;
+}
+
 inline void filter_top_k(Kept& kept, int64_t k) {
-  if (k <= 0 || k >= kept.row.vocabulary()) return;
-  const Workspace& work = kept.work;
-  const int64_t blocks = kept.row.blocks();
-  const bool by_lane = needs_lane_bests(k, blocks);
-  open(kept, bound_for_count(by_lane ? work.lane_best : work.best,
-                             by_lane ? blocks * kLanes : blocks, k, kept.law.top));
+  if (k <= 0) return;
+  k = k > kept.min_keep ? k : kept.min_keep;
+  if (k >= kept.row.vocabulary()) return;
+  if (kept.whole) open(kept, bound_for_count(kept.row, kept.work, k, kept.law.top), k);
   if (kept.count > k) drop_below(kept, cut_by_count(kept, k));
 }
 
@@ -147,15 +168,36 @@ inline float nucleus_bound(const Kept& kept, uint64_t spare) {
   return lowest_logit(kept.law, y);
 }
 
+// Opens the row at a logit that the nucleus surely lies above. The first guesses are high: a nucleus is
+// mostly small, and whether a guess was right is seen when its tokens are weighed.
+inline void open_for_nucleus(Kept& kept, uint64_t need) {
+  constexpr int64_t kFirstGuess = 128;
+  const uint64_t spare = kept.total - need;
+  const int64_t most = groups_for(kept.row, kept.work, kept.row.blocks()).count;
+  float bound = kept.law.top;
+  for (int64_t guess = kFirstGuess; guess < most; guess *= 4) {
+    bound = bound_for_count(kept.row, kept.work, guess, bound);
+    open(kept, bound);
+    weigh(kept);
+    if (kept.total >= need && kept.count >= kept.min_keep) return;
+    kept.whole = true;
+  }
+  open_for_filter(kept, nucleus_bound(kept, spare));
+  weigh(kept);
+}
+
 inline void filter_top_p(Kept& kept, float top_p) {
   if (top_p >= 1.0f) return;
   weigh(kept);
   const uint64_t need = nucleus_need(top_p, kept.total);
-  if (kept.whole) {
-    open(kept, nucleus_bound(kept, kept.total - need));
-    weigh(kept);
-  }
-  drop_below(kept, cut_by_mass(kept, need));
+  if (kept.whole) open_for_nucleus(kept, need);
+  filter_below(kept, cut_by_mass(kept, need));
+}
+
+// Many tokens are dearer to list than to leave in place.
+inline bool is_dense(const Kept& kept, float bound) {
+  const int64_t blocks = kept.row.blocks();
+  return kept.min_keep <= 1 && count_at_least(kept.work.best, blocks, bound) > blocks / 4;
 }
 
 inline void filter_min_p(Kept& kept, float min_p) {
@@ -163,10 +205,27 @@ inline void filter_min_p(Kept& kept, float min_p) {
   const double y = natural_log(static_cast<double>(min_p)) * kLog2E - 0x1p-19;
   const float bound = lowest_logit(kept.law, static_cast<float>(y));
   if (!kept.whole) {
-    drop_below(kept, key_of(bound, -1));
-  } else if (bound > kLowest) {
-    open(kept, bound);
+    filter_below(kept, key_of(bound, -1));
+  } else if (bound > kept.floor && is_dense(kept, bound)) {
+    kept.floor = bound;
+    kept.weighed = false;
+  } else if (bound > kept.floor) {
+    open_for_filter(kept, bound);
+    filter_below(kept, key_of(bound, -1));
   }
+}
+
+inline void apply_stages(Kept& kept, const Settings& settings) {
+  for (uint32_t stages = settings.stages; stages != 0; stages >>= 4) {
+    switch (stages & 15) {
+      case kTemperature: set_temperature(kept, settings.temperature); break;
+      case kTopK: filter_top_k(kept, settings.top_k); break;
+      case kTopP: filter_top_p(kept, static_cast<float>(settings.top_p)); break;
+      case kMinP: filter_min_p(kept, static_cast<float>(settings.min_p)); break;
+      default: break;
+    }
+  }
+  weigh(kept);
 }
 
 }  // namespace

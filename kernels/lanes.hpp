@@ -28,14 +28,13 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr float kSmallestNormal = std::numeric_limits<float>::min();
 
-// Far enough ahead to hide the third-level cache: rows are read once, front to back.
-constexpr int64_t kPrefetch = 4096;
-
 inline Floats load(const void* source) {
   Floats lanes;
   std::memcpy(&lanes, source, sizeof lanes);
   return lanes;
 }
+
+inline void store(void* target, Floats lanes) { std::memcpy(target, &lanes, sizeof lanes); }
 
 inline Floats fill(float value) { return value - Floats{}; }
 
@@ -51,6 +50,44 @@ inline Floats larger(Floats a, Floats b) {
 #else
   return b > a ? b : a;
 #endif
+}
+
+// Several vectors that take the same steps side by side: a step of one need not wait for the step before,
+// and the processor's window is too small to find that out by itself over a whole chain.
+constexpr int kPack = 4;
+struct Pack {
+  Floats vector[kPack];
+};
+
+template <class Step>
+inline Pack each(Step step) {
+  Pack result;
+  for (int i = 0; i < kPack; ++i) result.vector[i] = step(i);
+  return result;
+}
+
+inline Pack operator+(const Pack& a, float b) {
+  return each([&](int i) { return a.vector[i] + b; });
+}
+inline Pack operator-(const Pack& a, float b) {
+  return each([&](int i) { return a.vector[i] - b; });
+}
+inline Pack operator*(const Pack& a, float b) {
+  return each([&](int i) { return a.vector[i] * b; });
+}
+inline Pack operator-(const Pack& a, const Pack& b) {
+  return each([&](int i) { return a.vector[i] - b.vector[i]; });
+}
+inline Pack operator*(const Pack& a, const Pack& b) {
+  return each([&](int i) { return a.vector[i] * b.vector[i]; });
+}
+inline Pack larger(const Pack& a, float b) {
+  return each([&](int i) { return larger(a.vector[i], fill(b)); });
+}
+inline Floats larger(Floats a, float b) { return larger(a, fill(b)); }
+
+inline Pack load_pack(const char* source) {
+  return each([&](int i) { return load(source + 4 * kLanes * i); });
 }
 
 // Bit i is set where lane i of a is at least lane i of b.
@@ -101,44 +138,10 @@ inline float largest(Floats lanes) {
   return a > b ? a : b;
 }
 
-inline int32_t total(Ints lanes) {
+inline int32_t sum_of(Ints lanes) {
   if (kLanes >= 16) lanes += exchange_8(lanes);
   if (kLanes >= 8) lanes += exchange_4(lanes);
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-}
-
-// A row as blocks; the last, partial one is padded with -inf, so no pass has a tail of its own.
-class Row {
- public:
-  Row(const void* logits, int64_t vocabulary)
-      : logits_(static_cast<const char*>(logits)),
-        blocks_((vocabulary + kBlock - 1) / kBlock),
-        vocabulary_(vocabulary) {
-    const int64_t rest = vocabulary % kBlock;
-    full_ = vocabulary / kBlock;
-    if (rest == 0) return;
-    for (int64_t i = rest; i < kBlock; ++i) tail_[i] = -kInfinity;
-    std::memcpy(tail_, logits_ + full_ * kBlock * 4, static_cast<size_t>(rest) * 4);
-  }
-
-  const char* block(int64_t b) const {
-    return b < full_ ? logits_ + b * kBlock * 4 : reinterpret_cast<const char*>(tail_);
-  }
-  int64_t blocks() const { return blocks_; }
-  int64_t vocabulary() const { return vocabulary_; }
-
- private:
-  const char* logits_;
-  int64_t blocks_;
-  int64_t full_;
-  int64_t vocabulary_;
-  alignas(64) float tail_[kBlock];
-};
-
-inline void prefetch(const char* block) {
-  for (int64_t byte = 0; byte < kBlock * 4; byte += 64) {
-    __builtin_prefetch(block + kPrefetch + byte);
-  }
 }
 
 }  // namespace

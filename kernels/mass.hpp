@@ -33,22 +33,30 @@ inline float exponent(Law law, float logit) {
   return y > kLowestExponent ? y : kLowestExponent;
 }
 
-inline Floats exponents(Law law, Floats logits) {
-  return larger((logits - law.top) * law.scale, fill(kLowestExponent));
+// In what follows V is a vector or a pack of them.
+template <class V>
+inline V exponents(Law law, const V& logits) {
+  return larger((logits - law.top) * law.scale, kLowestExponent);
+}
+
+// 2^k, from t = k + kRound: the low bits of t hold k; those of kRound leave by the shift.
+constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+inline Floats two_to(Floats t) { return (Floats)(((Ints)t + 127) << 23); }
+inline Pack two_to(const Pack& t) {
+  return each([&](int i) { return two_to(t.vector[i]); });
 }
 
 // 2^y for y in [-64, 0].
-inline Floats power(Floats y) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const Floats t = y + kRound;
-  const Floats f = y - (t - kRound);
-  Floats p = 0x1.5bda40p-10f * f + 0x1.3ce8acp-7f;
+template <class V>
+inline V power(const V& y) {
+  const V t = y + kRound;
+  const V f = y - (t - kRound);
+  V p = f * 0x1.5bda40p-10f + 0x1.3ce8acp-7f;
   p = p * f + 0x1.c6b6e4p-5f;
   p = p * f + 0x1.ebf9c2p-3f;
   p = p * f + 0x1.62e42ap-1f;
   p = p * f + 1.0f;
-  // The low bits of t hold k; those of kRound leave by the shift.
-  return p * (Floats)(((Ints)t + 127) << 23);
+  return p * two_to(t);
 }
 
 // mass = high * 2^20 + low, both taken from the bits of sums that round where the rule rounds.
@@ -61,15 +69,21 @@ struct Masses {
 constexpr int32_t kHighBits = 0x41400000;  // 12.0f
 constexpr int32_t kLowBits = 0x37400000;   // 1.5 * 2^-17
 
-inline Masses raw_masses(Floats v) {
-  const Floats high = v + 12.0f;
-  const Floats low = (v - (high - 12.0f)) + 0x1.8p-17f;
-  return {(Ints)high, (Ints)low};
+template <class V>
+inline V high_part(const V& v) {
+  return v + 12.0f;
+}
+// The rule's (v - (high - 12)) + 1.5 * 2^-17: its first two differences are exact, and so is the one here
+// that takes both constants off at once, a multiple of 2^-20 like them; either way one rounding is left.
+template <class V>
+inline V low_part(const V& v, const V& high) {
+  return v - (high - (12.0f + 0x1.8p-17f));
 }
 
 inline Masses masses_of(Law law, Floats logits) {
-  const Masses raw = raw_masses(power(exponents(law, logits)));
-  return {raw.high - kHighBits, raw.low - kLowBits};
+  const Floats v = power(exponents(law, logits));
+  const Floats high = high_part(v);
+  return {(Ints)high - kHighBits, (Ints)low_part(v, high) - kLowBits};
 }
 
 inline void store_masses(const Masses& masses, uint64_t* target) {
@@ -81,20 +95,44 @@ inline void store_masses(const Masses& masses, uint64_t* target) {
 // The mass of the top token.
 constexpr uint64_t kTopMass = uint64_t{1} << 40;
 
-// The total mass of one block: 128 masses of at most 2^40, so 32 bits hold the sums of both parts.
-inline uint64_t block_mass(Law law, const char* block) {
-  constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
-  typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
-  Wrapping high = {};
-  Wrapping low = {};
-  for (int i = 0; i < kVectors; ++i) {
-    const Masses raw = raw_masses(power(exponents(law, load(block + i * 4 * kLanes))));
-    high += (Wrapping)raw.high;
-    low += (Wrapping)raw.low;
+// The total mass of one block, added vector by vector: 128 masses of at most 2^40, so 32 bits hold the sums
+// of both parts, and what wraps on the way comes back.
+class BlockMass {
+ public:
+  void add(const Pack& v) {
+    const Pack high = high_part(v);
+    const Pack low = low_part(v, high);
+    for (int i = 0; i < kPack; ++i) {
+      high_ += (Wrapping)high.vector[i];
+      low_ += (Wrapping)low.vector[i];
+    }
   }
-  high -= static_cast<uint32_t>(kVectors) * static_cast<uint32_t>(kHighBits);
-  low -= static_cast<uint32_t>(kVectors) * static_cast<uint32_t>(kLowBits);
-  return static_cast<uint64_t>((int64_t{total((Ints)high)} << 20) + total((Ints)low));
+  uint64_t total() const {
+    constexpr uint32_t kVectors = static_cast<uint32_t>(kBlock) / kLanes;
+    const Wrapping high = high_ - kVectors * static_cast<uint32_t>(kHighBits);
+    const Wrapping low = low_ - kVectors * static_cast<uint32_t>(kLowBits);
+    return static_cast<uint64_t>((int64_t{sum_of((Ints)high)} << 20) + sum_of((Ints)low));
+  }
+
+ private:
+  typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
+  Wrapping high_ = {};
+  Wrapping low_ = {};
+};
+
+// Of the tokens that reach `floor`, an unread bound; without a floor -inf has mass 0 as it is.
+template <bool kFloor>
+inline uint64_t block_mass(Law law, const char* block, float floor) {
+  BlockMass mass;
+  for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
+    const Pack logits = load_pack(block + 4 * i);
+    Pack v = power(exponents(law, logits));
+    if (kFloor) {
+      v = each([&](int j) { return logits.vector[j] >= floor ? v.vector[j] : Floats{}; });
+    }
+    mass.add(v);
+  }
+  return mass.total();
 }
 
 // Rule 7's ln for positive normal z: FreeBSD's and musl's reduction, with no call into a C library.

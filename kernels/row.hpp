@@ -1,8 +1,9 @@
-// One row from start to end: the only file that orders the steps. scan -> filters -> masses -> draw.
+// One row from start to end: the only file that orders the steps.
+// scan -> stages -> masses -> draw -> log-probabilities.
 #pragma once
 
-#include "filters.hpp"
 #include "philox.hpp"
+#include "softmax.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
@@ -13,112 +14,180 @@ inline bool is_greedy(const Settings& settings) {
   return static_cast<float>(settings.temperature) == 0.0f;
 }
 
-inline Status scan_for(const Settings& settings, const Row& row, Workspace& work, float* top) {
-  const bool lane_bests =
-      settings.top_k < row.vocabulary() && needs_lane_bests(settings.top_k, row.blocks());
-  return lane_bests ? scan<true>(row, work, top) : scan<false>(row, work, top);
+// `top_count`: of the tokens that will be told.
+inline Status scan_for(const Row& row, const Settings& settings, int64_t top_count, Workspace& work,
+                       float* top) {
+  int64_t k = settings.top_k < row.vocabulary() ? settings.top_k : 0;
+  const bool nucleus = k == 0 && settings.top_p < 1.0;
+  k = k > settings.min_keep ? k : settings.min_keep;
+  k = k > top_count ? k : top_count;
+  return nucleus || needs_lane_bests(k, row.blocks()) ? scan<true>(row, work, top)
+                                                      : scan<false>(row, work, top);
 }
 
-inline void keep(const Settings& settings, Kept& kept) {
-  kept.law.scale = scale_of(settings.temperature);
-  filter_top_k(kept, settings.top_k);
-  filter_top_p(kept, static_cast<float>(settings.top_p));
-  filter_min_p(kept, static_cast<float>(settings.min_p));
-  weigh(kept);
+inline Kept whole_row(const Row& row, const Settings& settings, Workspace& work, float top) {
+  const int64_t most = row.vocabulary();
+  return all_of(row, work, {top, scale_of(1.0)}, settings.min_keep < most ? settings.min_keep : most);
 }
 
-// The masses of one block, in ascending token.
-inline void block_masses(const Row& row, Law law, int64_t b, uint64_t* masses) {
+// The masses of one block of a whole row, in ascending token.
+inline void block_masses(const Kept& kept, int64_t b, uint64_t* masses) {
+  const char* block = kept.row.block(b);
+  const float floor = unread_bound(kept.floor);
   for (int64_t i = 0; i < kBlock; i += kLanes) {
-    store_masses(masses_of(law, load(row.block(b) + 4 * i)), masses + i);
+    const Floats logits = load(block + 4 * i);
+    const Floats kept_logits = logits >= floor ? logits : fill(-kInfinity);
+    store_masses(masses_of(kept.law, kept_logits), masses + i);
   }
 }
 
-// The first place whose running mass exceeds r, which is below the masses' total; r is what is left there.
-// The last place, where a row that changed during the call makes the total another one.
-inline int64_t first_above(const uint64_t* masses, int64_t count, uint64_t* r) {
-  int64_t i = 0;
-  for (; i < count - 1 && *r >= masses[i]; ++i) *r -= masses[i];
-  return i;
-}
+// ---- the draw -----------------------------------------------------------------------------------------
 
 // A row that another thread writes during the call may give any token, but never one outside itself.
 inline int64_t inside(const Row& row, int64_t token) {
   return token >= 0 && token < row.vocabulary() ? token : row.vocabulary() - 1;
 }
 
-// Rule 6.
-inline int64_t draw(const Settings& settings, const Kept& kept) {
-  const uint64_t u = uniform(settings.seed, settings.position, settings.stream, 0);
+// Rule 6, on the stream that lies `nth` after the row's own.
+inline int64_t draw(const Settings& settings, const Kept& kept, int64_t nth) {
+  const uint32_t stream = settings.stream + static_cast<uint32_t>(nth);
+  const uint64_t u = uniform(settings.seed, settings.position, stream, 0);
   uint64_t r = static_cast<uint64_t>((static_cast<unsigned __int128>(u) * kept.total) >> 64);
   if (!kept.whole) return token_of(kept.work.keys[first_above(kept.work.masses, kept.count, &r)]);
   const int64_t b = first_above(kept.work.sums, kept.row.blocks(), &r);
   uint64_t masses[kBlock];
-  block_masses(kept.row, kept.law, b, masses);
+  block_masses(kept, b, masses);
   return b * kBlock + first_above(masses, kBlock, &r);
 }
 
-Status sample(const void* logits, int64_t vocabulary, const Settings& settings, Workspace& work,
-              int64_t* token) {
-  const Row row(logits, vocabulary);
-  Kept kept = {row, work, {}, true, false, 0, 0};
-  *token = -1;
-  const Status status = scan_for(settings, row, work, &kept.law.top);
-  if (status != kOk) return status;
-  if (is_greedy(settings)) {
-    *token = inside(row, first_token(row, work.best, kept.law.top));
-    return kOk;
-  }
-  keep(settings, kept);
-  *token = inside(row, draw(settings, kept));
-  return kOk;
-}
+// ---- what is told ---------------------------------------------------------------------------------------
 
-// All tokens above -inf with their masses; their number comes back.
-inline int64_t list_row(const Kept& kept, int64_t* tokens, uint64_t* masses) {
+inline int64_t kept_count(const Kept& kept) {
+  if (!kept.whole) return kept.count;
   int64_t count = 0;
-  uint64_t in_block[kBlock];
+  const Floats lowest = fill(unread_bound(kept.floor));
   for (int64_t b = 0; b < kept.row.blocks(); ++b) {
-    block_masses(kept.row, kept.law, b, in_block);
-    for (int64_t i = 0; i < kBlock; ++i) {
-      if (load_one(kept.row.block(b) + 4 * i) == -kInfinity) continue;
-      tokens[count] = b * kBlock + i;
-      masses[count++] = in_block[i];
+    const char* block = kept.row.block(b);
+    for (int64_t i = 0; i < kBlock; i += kLanes) {
+      count += __builtin_popcount(at_least(load(block + 4 * i), lowest));
     }
   }
   return count;
 }
 
-inline int64_t list_candidates(const Kept& kept, int64_t* tokens, uint64_t* masses) {
-  for (int64_t i = 0; i < kept.count; ++i) {
-    tokens[i] = token_of(kept.work.keys[i]);
-    masses[i] = kept.work.masses[i];
-  }
-  return kept.count;
+inline Told kept_law(const Kept& kept) {
+  uint64_t cut = ~uint64_t{0};
+  for (int64_t i = 0; i < kept.count; ++i) cut = kept.work.keys[i] < cut ? kept.work.keys[i] : cut;
+  return {kept.row, kept.law, 1.0, log_of(kept.total), kept.whole ? key_of(kept.floor, -1) : cut, true};
 }
 
-Status kept_set(const void* logits, int64_t vocabulary, const Settings& settings, Workspace& work,
-                int64_t* tokens, uint64_t* masses, int64_t* count) {
-  const Row row(logits, vocabulary);
-  Kept kept = {row, work, {}, true, false, 0, 0};
-  *count = 0;
-  const Status status = scan_for(settings, row, work, &kept.law.top);
+// The reports on one row: of the adjusted one (tempered, processed) or of the one as it came (raw).
+inline void report_row(const Row& row, Workspace& work, float top, int64_t token,
+                       const Settings& settings, const Told& processed, bool raw,
+                       const Outcome& outcome) {
+  const uint64_t drawn = key_of(row.logit(token), token);
+  bool listed = false;
+  for (int64_t i = 0; i < outcome.report_count; ++i) {
+    const Report& report = outcome.reports[i];
+    if ((report.form == kRaw) != raw) continue;
+    if (!listed && outcome.top_count > 0) first_keys(row, work, top, outcome.top_count);
+    listed = true;
+    const bool by_mass = report.form == kProcessed || (report.form == kTempered && is_greedy(settings));
+    write_report(by_mass ? processed
+                         : whole_law(row, work, top, raw ? 1.0 : settings.temperature),
+                 work, drawn, outcome.top_count, report);
+  }
+}
+
+inline bool wants(const Outcome& outcome, bool raw) {
+  for (int64_t i = 0; i < outcome.report_count; ++i) {
+    if ((outcome.reports[i].form == kRaw) == raw) return true;
+  }
+  return false;
+}
+
+// Under a mask the row as it came may hold NaN or +inf: then there is no law to tell of.
+inline void report_row_as_it_came(const Logits& logits, const Settings& settings, Workspace& work,
+                                  const Told& processed, const Outcome& outcome) {
+  const Row row(logits, {});
+  float top;
+  if (scan_for(row, settings, outcome.top_count, work, &top) == kOk) {
+    report_row(row, work, top, outcome.tokens[0], settings, processed, true, outcome);
+    return;
+  }
+  for (int64_t i = 0; i < outcome.report_count; ++i) {
+    if (outcome.reports[i].form == kRaw) write_no_report(outcome.top_count, outcome.reports[i]);
+  }
+}
+
+// ---- the door -------------------------------------------------------------------------------------------
+
+inline void write_reports(const Logits& logits, const Settings& settings, const Kept& kept,
+                          const Told& processed, const Outcome& outcome) {
+  const Row& row = kept.row;
+  Workspace& work = kept.work;
+  if (wants(outcome, false)) {
+    report_row(row, work, kept.law.top, outcome.tokens[0], settings, processed, false, outcome);
+  }
+  if (!wants(outcome, true)) return;
+  if (row.adjusted()) {
+    report_row_as_it_came(logits, settings, work, processed, outcome);
+  } else {
+    report_row(row, work, kept.law.top, outcome.tokens[0], settings, processed, true, outcome);
+  }
+}
+
+Status sample(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
+              Workspace& work, const Outcome& outcome) {
+  const Row row(logits, adjustment);
+  float top;
+  const Status status = scan_for(row, settings, outcome.top_count, work, &top);
   if (status != kOk) return status;
+  Kept kept = whole_row(row, settings, work, top);
   if (is_greedy(settings)) {
-    tokens[0] = inside(row, first_token(row, work.best, kept.law.top));
-    masses[0] = kTopMass;
-    *count = 1;
+    const int64_t token = inside(row, first_token(row, work.best, top));
+    for (int64_t i = 0; i < outcome.draws; ++i) outcome.tokens[i] = token;
+    if (outcome.kept_count) *outcome.kept_count = 1;
+    write_reports(logits, settings, kept, greedy_law(row, top, key_of(top, token)), outcome);
     return kOk;
   }
-  keep(settings, kept);
-  *count = kept.whole ? list_row(kept, tokens, masses) : list_candidates(kept, tokens, masses);
+  apply_stages(kept, settings);
+  for (int64_t i = 0; i < outcome.draws; ++i) {
+    outcome.tokens[i] = inside(row, draw(settings, kept, i));
+  }
+  if (outcome.kept_count) *outcome.kept_count = kept_count(kept);
+  if (outcome.report_count) write_reports(logits, settings, kept, kept_law(kept), outcome);
+  return kOk;
+}
+
+// ---- kept sets ------------------------------------------------------------------------------------------
+
+// Leaves the kept set in work.keys, in rule 3's order, with its masses.
+Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
+                Workspace& work, int64_t* count) {
+  const Row row(logits, adjustment);
+  float top;
+  *count = 0;
+  const Status status = scan_for(row, settings, 0, work, &top);
+  if (status != kOk) return status;
+  Kept kept = whole_row(row, settings, work, top);
+  if (is_greedy(settings)) {
+    work.keys[0] = key_of(top, inside(row, first_token(row, work.best, top)));
+    kept.count = 1;
+  } else {
+    apply_stages(kept, settings);
+    if (kept.whole) open(kept, kLowest);
+    sort_keys(work.keys, work.keys_left, kept.count);
+  }
+  weigh_candidates(kept);
+  *count = kept.count;
   return kOk;
 }
 
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {FASTSAMPLE_ISA_NAME, sample, kept_set};
+const Kernels kernels = {FASTSAMPLE_ISA_NAME, sample, kept_set, softmax, log_softmax, logsumexp};
 
 }  // namespace FASTSAMPLE_ISA
 }  // namespace fastsample

@@ -6,46 +6,118 @@
 
 namespace fastsample {
 
+// The stages of rule 5, four bits each in Settings::stages, the first one lowest.
+enum Stage : uint32_t { kNoStage = 0, kTemperature = 1, kTopK = 2, kTopP = 3, kMinP = 4 };
+
+// Which tokens a penalty counts; n >= 0 means the last n of prompt and output.
+enum Scope : int64_t { kPromptAndOutput = -1, kPrompt = -2, kOutput = -3 };
+
 // One row's parameters, as the caller gave them: rule 1 rounds them to float32 inside the kernels.
 // params.py builds arrays of it under the name SETTINGS: the two layouts move together.
 struct Settings {
   double temperature;
   double top_p;
   double min_p;
+  double repetition_penalty;
+  double frequency_penalty;
+  double presence_penalty;
   int64_t top_k;  // 0: off
+  int64_t min_keep;
+  int64_t repetition_scope;
+  int64_t frequency_scope;
+  int64_t presence_scope;
   uint64_t seed;
   uint64_t position;
   uint32_t stream;
-  uint32_t unused;
+  uint32_t stages;
 };
 
-enum Status : uint8_t { kOk = 0, kInvalid = 1, kEmpty = 2 };
+// kBadParam: a row that comes with it is left alone.
+enum Status : uint8_t { kOk = 0, kInvalid = 1, kEmpty = 2, kBadParam = 3 };
+
+enum DType : int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
+
+// One row as the caller holds it; any alignment.
+struct Logits {
+  const char* data;
+  int64_t step;        // bytes from token to token
+  int64_t vocabulary;  // tokens that are looked at
+  DType dtype;
+};
 
 // A block is the unit that a row is searched in: its best logit says whether it must be opened.
 constexpr int64_t kBlock = 128;
 // Arrays are read and written by whole vectors, of up to 16 lanes: each ends with this much room.
 constexpr int64_t kPadding = 16;
 
+// What rule 2 does to one token, mask aside.
+struct Edit {
+  int64_t token;
+  float bias;
+  uint32_t frequency;  // how often its scope holds the token
+  bool present;
+  bool repeated;
+};
+
+// What rule 2 does to a row.
+struct Adjustment {
+  const uint8_t* allowed;     // a byte a token, or null
+  const char* allowed_bits;   // a bit a token, lowest first, or null
+  int64_t allowed_count;      // tokens that either of them covers: those past it are banned
+  const Edit* edits;          // block by block, each token once
+  const int64_t* edit_start;  // where each block's edits start, and where the last one's end; or null
+  float repetition_penalty;
+  float frequency_penalty;
+  float presence_penalty;
+};
+
+// The three laws that log-probabilities are told of (rule 7).
+enum Form : int32_t { kRaw = 0, kTempered = 1, kProcessed = 2 };
+
+// Where the log-probabilities of one form go; null pointers where they are not wanted.
+struct Report {
+  Form form;
+  double* logprob;       // the drawn token's
+  int64_t* rank;         // the drawn token's
+  int64_t* top_tokens;   // top_count of them
+  double* top_logprobs;  // theirs
+};
+
+// Where the answers about one row go.
+struct Outcome {
+  int64_t* tokens;      // draws of them, on the streams stream, stream + 1, ...
+  int64_t draws;
+  int64_t* kept_count;  // or null
+  const Report* reports;
+  int64_t report_count;
+  int64_t top_count;
+};
+
 // Scratch memory for one row; grown by the caller, so that row code never allocates.
 struct Workspace {
   float* best;            // a block's best logit
-  float* lane_best;       // the best logit of each lane of a block
+  float* lane_best;       // the best logit of each lane of a block, if asked for
+  bool has_lane_bests;
   uint64_t* sums;         // a block's total mass
+  uint32_t* blocks;       // blocks that are opened
   uint64_t* keys;         // candidates
   uint64_t* masses;       // theirs
   uint64_t* keys_left;    // what a search for a cut has left
   uint64_t* masses_left;  // theirs
 };
 
-// The kernels of one instruction set. `logits` may have any alignment.
+// The kernels of one instruction set. Answers are written only where the status is kOk.
 struct Kernels {
   const char* name;
-  // The token of one row; -1 unless the status is kOk.
-  Status (*sample)(const void* logits, int64_t vocabulary, const Settings& settings,
-                   Workspace& work, int64_t* token);
-  // The kept set in ascending token, with its masses; `count` is 0 unless the status is kOk.
-  Status (*kept_set)(const void* logits, int64_t vocabulary, const Settings& settings,
-                     Workspace& work, int64_t* tokens, uint64_t* masses, int64_t* count);
+  Status (*sample)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
+                   Workspace& work, const Outcome& outcome);
+  // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses.
+  Status (*kept_set)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
+                     Workspace& work, int64_t* count);
+  // Over the whole row, at a temperature; softmax and log_softmax write a float32 a token.
+  Status (*softmax)(const Logits& logits, double temperature, Workspace& work, float* target);
+  Status (*log_softmax)(const Logits& logits, double temperature, Workspace& work, float* target);
+  Status (*logsumexp)(const Logits& logits, double temperature, Workspace& work, double* target);
 };
 
 }  // namespace fastsample

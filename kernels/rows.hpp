@@ -1,0 +1,199 @@
+// A row as blocks of float32: whatever its dtype, stride and adjustments, every pass sees 128 logits side by
+// side. Plain float32 blocks are read where they lie; any other block is made when it is asked for.
+#pragma once
+
+#include "lanes.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+// Rule 1: an exponent field of 0 (denormal, -0) is +0.
+inline float read(float logit) {
+  return logit < kSmallestNormal && logit > -kSmallestNormal ? 0.0f : logit;
+}
+
+inline float load_one(const char* source) {
+  float logit;
+  std::memcpy(&logit, source, sizeof logit);
+  return logit;
+}
+
+// ---- widening: exact, one lane a logit -----------------------------------------------------------------
+
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+
+inline Ints load_wide(const char* source) {
+  Halves halves;
+  std::memcpy(&halves, source, sizeof halves);
+  return __builtin_convertvector(halves, Ints);
+}
+
+inline Floats widen_bfloat16(const char* source) { return (Floats)(load_wide(source) << 16); }
+
+inline Floats widen_float16(const char* source) {
+#if FASTSAMPLE_LANES == 16
+  return (Floats)_mm512_maskz_cvtph_ps(
+      0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
+#elif FASTSAMPLE_LANES == 8
+  return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+#else
+  const Ints bits = load_wide(source);
+  const Ints size = (bits & 0x7FFF) << 13;
+  // The product sets the exponent right, of float16's denormals too; infinity and NaN are put back.
+  const Ints finite = (Ints)((Floats)size * 0x1p112f);
+  const Ints special = size >= 0x0F800000;
+  return (Floats)((finite | (special & 0x7F800000)) | ((bits & 0x8000) << 16));
+#endif
+}
+
+inline float widen_one(const char* source, DType dtype) {
+  if (dtype == kFloat32) return load_one(source);
+  char lanes[2 * kLanes] = {};
+  std::memcpy(lanes, source, 2);
+  return dtype == kFloat16 ? widen_float16(lanes)[0] : widen_bfloat16(lanes)[0];
+}
+
+// Rule 2 behind the mask. The result of every operation is read as rule 1 reads an input, so a processor
+// that flushes denormals would not change it.
+inline float edited(float logit, const Edit& edit, const Adjustment& a) {
+  float x = read(read(logit) + edit.bias);
+  if (x == -kInfinity) return x;
+  if (edit.repeated) x = read(x > 0 ? x / a.repetition_penalty : x * a.repetition_penalty);
+  if (edit.frequency > 0) {
+    x = read(x - read(a.frequency_penalty * static_cast<float>(edit.frequency)));
+  }
+  return edit.present ? read(x - a.presence_penalty) : x;
+}
+
+// ---- rows ----------------------------------------------------------------------------------------------
+
+// How far ahead, in bytes, the second-level cache is filled: rows are read front to back. Distances from
+// 512 bytes to 8 KB and both levels were tried on rows from the third-level cache and from memory.
+constexpr int64_t kPrefetch = 6144;
+constexpr int kSecondLevel = 2;
+
+class Row {
+ public:
+  Row(const Logits& logits, const Adjustment& adjustment)
+      : logits_(logits),
+        adjustment_(adjustment),
+        blocks_((logits.vocabulary + kBlock - 1) / kBlock),
+        in_place_(0),
+        adjusted_(adjustment.allowed || adjustment.allowed_bits || adjustment.edit_start) {
+    const bool plain = logits.dtype == kFloat32 && logits.step == 4 && !adjusted_;
+    if (plain) in_place_ = logits.vocabulary / kBlock;
+  }
+
+  int64_t blocks() const { return blocks_; }
+  int64_t vocabulary() const { return logits_.vocabulary; }
+  bool adjusted() const { return adjusted_; }
+
+  // 128 float32 logits, -inf past the row's end; good until the next call.
+  const char* block(int64_t b) const {
+    return b < in_place_ ? logits_.data + b * (kBlock * 4) : make(b);
+  }
+
+  float logit(int64_t token) const {
+    return read(load_one(block(token / kBlock) + 4 * (token % kBlock)));
+  }
+
+  // What lies some blocks ahead of b, for a pass over the row; and b itself, for a visit.
+  __attribute__((always_inline)) void prefetch(int64_t b) const {
+    const char* start = logits_.data + kPrefetch;
+    logits_.dtype == kFloat32 ? prefetch_bytes<kBlock * 4>(start, b)
+                              : prefetch_bytes<kBlock * 2>(start, b);
+  }
+  __attribute__((always_inline)) void prefetch_block(int64_t b) const {
+    logits_.dtype == kFloat32 ? prefetch_bytes<kBlock * 4>(logits_.data, b)
+                              : prefetch_bytes<kBlock * 2>(logits_.data, b);
+  }
+
+ private:
+  // Inlined always: GCC takes a function that only prefetches for one without effect, and drops the call.
+  template <int64_t kBytes>
+  __attribute__((always_inline)) void prefetch_bytes(const char* start, int64_t b) const {
+    for (int64_t byte = 0; byte < kBytes; byte += 64) {
+      __builtin_prefetch(start + b * kBytes + byte, 0, kSecondLevel);
+    }
+  }
+
+  const char* make(int64_t b) const {
+    const int64_t first = b * kBlock;
+    const int64_t rest = logits_.vocabulary - first;
+    widen(first, rest < kBlock ? rest : kBlock);
+    if (adjusted_) adjust(b);
+    return reinterpret_cast<const char*>(made_);
+  }
+
+  void widen(int64_t first, int64_t count) const {
+    const char* source = logits_.data + first * logits_.step;
+    const DType dtype = logits_.dtype;
+    if (count == kBlock && logits_.step == 2) {
+      for (int64_t i = 0; i < kBlock; i += kLanes) {
+        store(made_ + i, dtype == kFloat16 ? widen_float16(source + 2 * i)
+                                           : widen_bfloat16(source + 2 * i));
+      }
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) made_[i] = widen_one(source + i * logits_.step, dtype);
+    for (int64_t i = count; i < kBlock; ++i) made_[i] = -kInfinity;
+  }
+
+  void adjust(int64_t b) const {
+    const Adjustment& a = adjustment_;
+    const int64_t first = b * kBlock;
+    if (a.allowed || a.allowed_bits) {
+      if (first + kBlock <= a.allowed_count) {
+        ban_by_lanes(first);
+      } else {
+        for (int64_t i = 0; i < kBlock; ++i) made_[i] = is_allowed(first + i) ? made_[i] : -kInfinity;
+      }
+    }
+    if (!a.edit_start) return;
+    for (int64_t e = a.edit_start[b]; e < a.edit_start[b + 1]; ++e) {
+      float& logit = made_[a.edits[e].token - first];
+      logit = edited(logit, a.edits[e], a);
+    }
+  }
+
+  void ban_by_lanes(int64_t first) const {
+    for (int64_t i = 0; i < kBlock; i += kLanes) {
+      const Ints stays = adjustment_.allowed ? allowed_bytes(adjustment_.allowed + first + i)
+                                             : allowed_bits(adjustment_.allowed_bits, first + i);
+      store(made_ + i, stays != 0 ? load(made_ + i) : fill(-kInfinity));
+    }
+  }
+
+  static Ints allowed_bytes(const uint8_t* allowed) {
+    typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+    Bytes bytes;
+    std::memcpy(&bytes, allowed, sizeof bytes);
+    return __builtin_convertvector(bytes, Ints);
+  }
+
+  static Ints allowed_bits(const char* bits, int64_t token) {
+    uint16_t lanes = 0;
+    std::memcpy(&lanes, bits + token / 8, kLanes == 16 ? 2 : 1);
+    Ints weights;
+    for (int lane = 0; lane < kLanes; ++lane) weights[lane] = 1 << (lane + token % 8);
+    return (lanes - Ints{}) & weights;
+  }
+
+  bool is_allowed(int64_t token) const {
+    if (token >= adjustment_.allowed_count) return false;
+    if (adjustment_.allowed) return adjustment_.allowed[token] != 0;
+    return static_cast<uint8_t>(adjustment_.allowed_bits[token / 8]) >> (token % 8) & 1;
+  }
+
+  Logits logits_;
+  Adjustment adjustment_;
+  int64_t blocks_;
+  int64_t in_place_;  // blocks that are read where they lie
+  bool adjusted_;
+  alignas(64) mutable float made_[kBlock];
+};
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample

@@ -1,0 +1,102 @@
+// Softmax, its logarithm and its normaliser over a whole row, at a temperature and with no filter. The
+// normaliser is the exact integer mass of rule 4.
+#pragma once
+
+#include "report.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+// Lower than rule 4's -64, where masses end: probabilities keep their relative precision down to 2^-126.
+constexpr float kLowestNormalExponent = -126.0f;
+
+inline Pack probabilities(Law law, const Pack& logits) {
+  const Pack y = (logits - law.top) * law.scale;
+  const Pack v = power(larger(y, kLowestNormalExponent));
+  return each([&](int i) { return y.vector[i] >= kLowestNormalExponent ? v.vector[i] : Floats{}; });
+}
+
+// Writes a vector's lanes that lie inside the row.
+inline void store_inside(float* target, int64_t first, int64_t vocabulary, Floats lanes) {
+  if (first + kLanes <= vocabulary) {
+    store(target + first, lanes);
+    return;
+  }
+  for (int lane = 0; first + lane < vocabulary; ++lane) target[first + lane] = lanes[lane];
+}
+
+inline uint64_t write_unscaled(const Row& row, Law law, float* target) {
+  uint64_t total = 0;
+  for (int64_t b = 0; b < row.blocks(); ++b) {
+    row.prefetch(b);
+    const char* block = row.block(b);
+    BlockMass mass;
+    for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
+      const Pack v = probabilities(law, load_pack(block + 4 * i));
+      mass.add(v);
+      for (int j = 0; j < kPack; ++j) {
+        store_inside(target, b * kBlock + i + j * kLanes, row.vocabulary(), v.vector[j]);
+      }
+    }
+    total += mass.total();
+  }
+  return total;
+}
+
+inline void write_one_hot(const Row& row, const Workspace& work, float top, float hot, float cold,
+                          float* target) {
+  for (int64_t token = 0; token < row.vocabulary(); ++token) target[token] = cold;
+  target[first_token(row, work.best, top)] = hot;
+}
+
+Status softmax(const Logits& logits, double temperature, Workspace& work, float* target) {
+  const Row row(logits, {});
+  float top;
+  const Status status = scan<false>(row, work, &top);
+  if (status != kOk) return status;
+  if (static_cast<float>(temperature) == 0.0f) {
+    write_one_hot(row, work, top, 1.0f, 0.0f, target);
+    return kOk;
+  }
+  const uint64_t total = write_unscaled(row, {top, scale_of(temperature)}, target);
+  const float scale = static_cast<float>(0x1p40 / static_cast<double>(total));
+  for (int64_t token = 0; token < row.vocabulary(); ++token) target[token] *= scale;
+  return kOk;
+}
+
+Status log_softmax(const Logits& logits, double temperature, Workspace& work, float* target) {
+  const Row row(logits, {});
+  float top;
+  const Status status = scan<false>(row, work, &top);
+  if (status != kOk) return status;
+  if (static_cast<float>(temperature) == 0.0f) {
+    write_one_hot(row, work, top, 0.0f, -kInfinity, target);
+    return kOk;
+  }
+  const Told told = whole_law(row, work, top, temperature);
+  for (int64_t b = 0; b < row.blocks(); ++b) {
+    const char* block = row.block(b);
+    const int64_t first = b * kBlock;
+    const int64_t rest = row.vocabulary() - first;
+    for (int64_t i = 0; i < (rest < kBlock ? rest : kBlock); ++i) {
+      const double gap = static_cast<double>(read(load_one(block + 4 * i))) - top;
+      target[first + i] = static_cast<float>(gap / told.temperature - told.log_total);
+    }
+  }
+  return kOk;
+}
+
+Status logsumexp(const Logits& logits, double temperature, Workspace& work, double* target) {
+  const Row row(logits, {});
+  float top;
+  const Status status = scan<false>(row, work, &top);
+  if (status != kOk) return status;
+  const Told told = whole_law(row, work, top, temperature);
+  *target = static_cast<double>(top) / told.temperature + told.log_total;
+  return kOk;
+}
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample
