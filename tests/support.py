@@ -1,4 +1,4 @@
-"""What the tests share: plans, engines behind one face, and hashes of rows.
+"""What the tests share: plans, jobs, engines behind one face, and hashes of rows.
 
 `SETTINGS` is written out again on purpose: it is the layout that the kernels read, and a test holds
 the package's own copy to it.
@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from fastsample import reference
+from fastsample.adjustments import Adjustments, Csr
+from fastsample.engines import reference as reference_engine
+from fastsample.job import Job, Outcome
 
 try:
     from fastsample import _native as native
@@ -24,33 +27,53 @@ SETTINGS = np.dtype(
         ("temperature", "<f8"),
         ("top_p", "<f8"),
         ("min_p", "<f8"),
+        ("repetition_penalty", "<f8"),
+        ("frequency_penalty", "<f8"),
+        ("presence_penalty", "<f8"),
         ("top_k", "<i8"),
+        ("min_keep", "<i8"),
+        ("repetition_scope", "<i8"),
+        ("frequency_scope", "<i8"),
+        ("presence_scope", "<i8"),
         ("seed", "<u8"),
         ("position", "<u8"),
         ("stream", "<u4"),
-        ("unused", "<u4"),
+        ("stages", "<u4"),
     ]
 )
+SCOPES = {"all": -1, "prompt": -2, "output": -3}
+BAD_PARAM = 3
 
 FILTERS_OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+DEFAULTS: dict[str, Any] = {
+    **FILTERS_OFF,
+    "min_keep": 1,
+    "stages": reference.STAGES,
+    "repetition_penalty": 1.0,
+    "repetition_scope": "all",
+    "frequency_scope": "output",
+    "presence_scope": "output",
+}
+
+
+def encoded(name: str, value: Any) -> Any:
+    """A setting as a plan holds it: scopes and stages are numbers there."""
+    if name == "stages":
+        return sum((reference.STAGES.index(stage) + 1) << 4 * n for n, stage in enumerate(value))
+    return SCOPES[value] if isinstance(value, str) else value
 
 
 def make_plan(n_rows: int, **settings: Any) -> np.ndarray:
-    """One record of settings per row; each setting a scalar or one value per row."""
+    """One record of settings per row; each setting one for all rows or, numbers, one per row."""
     plan = np.zeros(n_rows, dtype=SETTINGS)
-    for name, value in {**FILTERS_OFF, **settings}.items():
-        plan[name] = value
+    for name, value in {**DEFAULTS, **settings}.items():
+        plan[name] = encoded(name, value)
     return plan
 
 
 def filters_of(record: Any) -> dict[str, Any]:
     """Filter settings of one plan record, as keywords of the reference."""
-    return {
-        "temperature": float(record["temperature"]),
-        "top_k": int(record["top_k"]),
-        "top_p": float(record["top_p"]),
-        "min_p": float(record["min_p"]),
-    }
+    return {name: record[name] for name in FILTERS_OFF}
 
 
 def sha256(*arrays: np.ndarray) -> str:
@@ -61,9 +84,97 @@ def sha256(*arrays: np.ndarray) -> str:
     return digest.hexdigest()
 
 
+# ---------------------------------------------------------------- jobs
+
+KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
+
+
+def make_job(
+    values: np.ndarray, plan: np.ndarray, vocabulary: int | None = None, **lists: Any
+) -> Job:
+    """A job; `lists` are the fields of its adjustments."""
+    fields = {"mask": None, "bias": None, "prompt": None, "output": None, **lists}
+    adjustments = Adjustments(**fields) if lists else None
+    return Job(values, values.shape[1] if vocabulary is None else vocabulary, plan, adjustments)
+
+
+def csr(lists: list[Any], values: list[Any] | None = None) -> Csr:
+    """A list of tokens for each row, and a value for each token where they are given."""
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    flat = None if values is None else np.concatenate([np.float32([]), *values]).astype(np.float32)
+    return Csr(offsets, np.concatenate([np.int64([]), *lists]).astype(np.int64), flat)
+
+
+def row_of_csr(lists: Csr | None, b: int) -> Csr | None:
+    if lists is None:
+        return None
+    part = slice(lists.offsets[b], lists.offsets[b + 1])
+    values = None if lists.values is None else lists.values[part].copy()
+    tokens = lists.tokens[part].copy()
+    return Csr(np.array([0, len(tokens)], dtype=np.int64), tokens, values)
+
+
+def row_of_job(job: Job, b: int) -> Job:
+    """The job of one of its rows alone."""
+    values, vocabulary, plan, adjustments = job
+    if adjustments is not None:
+        mask, *lists = adjustments
+        if mask is not None and len(mask) > 1:
+            mask = mask[b : b + 1].copy()
+        adjustments = Adjustments(mask, *(row_of_csr(one, b) for one in lists))
+    return Job(values[b : b + 1], vocabulary, plan[b : b + 1].copy(), adjustments)
+
+
+def make_outcome(
+    n_rows: int, draws: int = 1, forms: tuple[str, ...] = (), top_count: int = 0
+) -> Outcome:
+    """Arrays for an engine to write in, full of what no engine answers."""
+    n_forms = len(forms)
+    return Outcome(
+        tokens=np.full((n_rows, draws), -7, dtype=np.int64),
+        status=np.zeros(n_rows, dtype=np.uint8),
+        kept_count=np.full(n_rows, -7, dtype=np.int64),
+        forms=forms,
+        logprobs=np.full((n_forms, n_rows), 7.0),
+        ranks=np.full((n_forms, n_rows), -7, dtype=np.int64),
+        top_tokens=np.full((n_forms, n_rows, top_count), -7, dtype=np.int64),
+        top_logprobs=np.full((n_forms, n_rows, top_count), 7.0),
+    )
+
+
+@dataclass(frozen=True)
+class KeptSets:
+    """Kept sets of a job in the rule's order, end to end, and the rows' statuses."""
+
+    tokens: np.ndarray
+    masses: np.ndarray
+    logits: np.ndarray
+    offsets: np.ndarray
+    status: np.ndarray
+
+
+def reference_kept_sets(job: Job, status: np.ndarray) -> KeptSets:
+    parts, offsets = [], [0]
+    for b in range(len(job.values)):
+        row = reference_engine.adjusted_row(job, b)
+        status[b] = status[b] or reference.status(row)
+        kept = 0
+        if status[b] == reference.OK:
+            seen = reference.trace(row, **reference_engine.filters(job.plan[b]))
+            kept = seen.kept
+            parts.append((seen.order[:kept], seen.mass[:kept], row[seen.order[:kept]]))
+        offsets.append(offsets[-1] + kept)
+    empty = (np.int64([]), np.uint64([]), np.float32([]))
+    arrays = (np.concatenate(column) for column in zip(empty, *parts, strict=True))
+    return KeptSets(*arrays, np.array(offsets), status)
+
+
+# ---------------------------------------------------------------- engines
+
+
 @dataclass(frozen=True)
 class Engine:
-    """One engine, on one instruction set, behind the two calls that tests need."""
+    """One engine, on one instruction set, behind the calls that tests need."""
 
     name: str
     isa: str | None = None
@@ -72,30 +183,45 @@ class Engine:
     def is_native(self) -> bool:
         return self.name == "native"
 
+    def run(self, job: Job, out: Outcome, n_threads: int = 1) -> Outcome:
+        """What the engine writes for a job; its plan and rows do not change."""
+        if self.is_native:
+            from fastsample.engines.native import run
+
+            run(job, out, isa=self.isa, n_threads=n_threads)
+        else:
+            reference_engine.run(job, out)
+        return out
+
     def sample(
         self, rows: np.ndarray, plan: np.ndarray, n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens and statuses of a batch."""
-        tokens = np.full(len(rows), -7, dtype=np.int64)
-        status = np.full(len(rows), 77, dtype=np.uint8)
-        if self.is_native:
-            native.sample_rows(rows, plan, tokens, status, self.isa, n_threads)
-        else:
-            from fastsample.engines.reference import run
-
-            run(rows, plan, tokens, status)
-        return tokens, status
+        """Tokens and statuses of a batch, one draw a row."""
+        out = self.run(make_job(rows, plan), make_outcome(len(rows)), n_threads)
+        return out.tokens[:, 0], out.status
 
     def token(self, row: np.ndarray, **settings: Any) -> int:
         """Token drawn from one row."""
         tokens, _ = self.sample(row[np.newaxis], make_plan(1, **settings))
         return int(tokens[0])
 
+    def kept_sets(self, job: Job, status: np.ndarray | None = None) -> KeptSets:
+        """Kept sets of a job; `status` as an engine gets it."""
+        found = np.zeros(len(job.values), dtype=np.uint8) if status is None else status.copy()
+        if not self.is_native:
+            return reference_kept_sets(job, found)
+        values, vocabulary, plan, adjustments = job
+        kind = KIND_OF[values.dtype.char]
+        lists = adjustments or (None,) * 4
+        return KeptSets(
+            *native.kept_sets(values, kind, vocabulary, plan, *lists, found, self.isa), found
+        )
+
     def kept_set(self, row: np.ndarray, **filters: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Kept tokens, ascending, and their masses."""
-        if self.is_native:
-            return native.kept_set(row, make_plan(1, **filters), self.isa)
-        return reference.kept_set(row, **{**FILTERS_OFF, **filters})
+        """Kept tokens of one row, ascending, and their masses."""
+        sets = self.kept_sets(make_job(row[np.newaxis], make_plan(1, **filters)))
+        ascending = np.argsort(sets.tokens)
+        return sets.tokens[ascending], sets.masses[ascending]
 
     def shares(self, row: np.ndarray, **filters: Any) -> np.ndarray:
         """Share of each token in the kept set's total mass: float64, 0 where not kept."""
@@ -109,3 +235,19 @@ def usable_engines() -> list[Engine]:
     """Reference, then native on every instruction set that this machine can run."""
     isas = native.isa_usable() if native else ()
     return [Engine("reference"), *(Engine("native", isa) for isa in isas)]
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal in shape, dtype and every bit, so -0 is not 0 and nan is nan."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def differing(expected: Any, found: Any) -> list[str]:
+    """Names of the fields in which two answers of one kind differ."""
+    names = getattr(expected, "_fields", None) or list(expected.__dataclass_fields__)
+    return [
+        name
+        for name in names
+        if isinstance(getattr(expected, name), np.ndarray)
+        and not same_bits(getattr(expected, name), getattr(found, name))
+    ]

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden_jobs import FORMS, make_golden_job, values_of
 from golden_rows import make_row
-from support import Engine, filters_of, make_plan, sha256
+from support import KIND_OF, Engine, filters_of, make_outcome, make_plan, native, sha256
 
 from fastsample import reference
 
@@ -20,6 +21,11 @@ PATH = Path(__file__).parent / "golden" / f"rule-{reference.RULE_VERSION}.json"
 @cache
 def cases() -> list[dict[str, Any]]:
     return json.loads(PATH.read_text())["cases"]
+
+
+@cache
+def jobs() -> list[dict[str, Any]]:
+    return json.loads(PATH.read_text())["jobs"]
 
 
 @cache
@@ -33,11 +39,14 @@ def row_of(number: int) -> np.ndarray:
 def test_the_file_is_of_this_rule_version():
     assert json.loads(PATH.read_text())["rule_version"] == reference.RULE_VERSION
     assert len(cases()) >= 300
+    assert len(jobs()) >= 90
 
 
 def test_rows_have_their_recorded_bits():
     for number, case in enumerate(cases()):
         assert sha256(row_of(number)) == case["row"]["sha256"], case["row"]
+    for case in jobs():
+        assert sha256(values_of(case["row"])) == case["row"]["sha256"], case["row"]
 
 
 def test_tokens(engine: Engine):
@@ -58,3 +67,49 @@ def test_kept_sets_and_masses(engine: Engine):
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_every_status_is_covered(status):
     assert any(case["status"] == status for case in cases())
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def test_draws_of_jobs(engine: Engine):
+    for case in jobs():
+        out = engine.run(make_golden_job(case), make_outcome(1, draws=3))
+        found = (int(out.status[0]), out.tokens[0].tolist(), int(out.kept_count[0]))
+        assert found == (case["status"], case["tokens"], case["kept"]), case
+
+
+def test_kept_sets_of_jobs(engine: Engine):
+    for case in jobs():
+        kept = engine.kept_sets(make_golden_job(case))
+        assert sha256(kept.tokens, kept.masses, kept.logits) == case["kept_sha256"], case
+
+
+def test_log_probabilities_of_jobs(engine: Engine):
+    for case in jobs():
+        out = engine.run(make_golden_job(case), make_outcome(1, forms=FORMS, top_count=5))
+        found = {
+            "logprobs": [value.hex() for value in out.logprobs[:, 0].tolist()],
+            "ranks": out.ranks[:, 0].tolist(),
+            "top_tokens": out.top_tokens[:, 0].tolist(),
+            "top_logprobs": [[x.hex() for x in form] for form in out.top_logprobs[:, 0].tolist()],
+        }
+        assert found == {name: case[name] for name in found}, case
+
+
+def test_softmax_and_its_kin_of_jobs(engine: Engine):
+    if not engine.is_native:
+        pytest.skip("the reference made the file")
+    for case in jobs():
+        values, vocabulary, plan, _ = make_golden_job(case)
+        temperatures = np.ascontiguousarray(plan["temperature"])
+        if case["laws"] is None:
+            continue
+        for name, answer in case["laws"].items():
+            law = name.removesuffix("_sha256")
+            shape, dtype = ((1,), float) if law == name else ((1, vocabulary), np.float32)
+            out, status = np.zeros(shape, dtype), np.zeros(1, dtype=np.uint8)
+            function = getattr(native, law)
+            kind = KIND_OF[values.dtype.char]
+            function(values, kind, vocabulary, temperatures, out, status, engine.isa, 1)
+            assert (out[0].hex() if law == name else sha256(out[0])) == answer, case

@@ -7,12 +7,14 @@ import ctypes.util
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from support import Engine, make_plan
 
-from fastsample import reference
+from fastsample import log_softmax, logsumexp, reference, reference_laws, softmax
 
 X86 = {"nearest": 0, "down": 0x400, "up": 0x800, "zero": 0xC00}
 ARM = {"nearest": 0, "up": 0x400000, "down": 0x800000, "zero": 0xC00000}
@@ -24,6 +26,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROW = (np.random.default_rng(4).standard_normal(5000) * 3).astype(np.float32)
+LAWS = (
+    reference_laws.softmax,
+    reference_laws.log_softmax,
+    reference_laws.logsumexp,
+    reference_laws.tempered,
+)
 FILTERS = {"temperature": 0.7, "top_k": 900, "top_p": 0.9, "min_p": 0.001}
 
 
@@ -37,11 +45,13 @@ def rounding(mode: str) -> Iterator[None]:
         set_mode(MODES["nearest"])
 
 
-def answers(engine: Engine) -> tuple[list[int], list[int], list[int]]:
+def answers(engine: Engine) -> tuple[list[Any], ...]:
     rows = np.broadcast_to(ROW, (50, len(ROW)))
     tokens, _ = engine.sample(rows, make_plan(50, **FILTERS, seed=3, position=range(50)))
     kept, masses = engine.kept_set(ROW, **FILTERS)
-    return tokens.tolist(), kept.tolist(), masses.tolist()
+    how = {"temperature": 0.7, "engine": engine.name, "isa": engine.isa}
+    laws = [law(ROW, **how).tolist() for law in (softmax, log_softmax, logsumexp)]
+    return tokens.tolist(), kept.tolist(), masses.tolist(), laws
 
 
 @pytest.mark.parametrize("mode", ["down", "up", "zero"])
@@ -58,6 +68,9 @@ def test_no_mode_gives_another_token(engine: Engine, mode: str) -> None:
         lambda: reference.sample_row(ROW, **arguments),
         lambda: reference.kept_set(ROW, **FILTERS),
         lambda: reference.trace(ROW),
+        lambda: reference.adjust(ROW, output=[3], presence_penalty=0.1),
+        *(partial(law, ROW, 0.7) for law in LAWS),
+        lambda: reference_laws.raw(ROW),
     ):
         with pytest.raises(RuntimeError, match="must round to nearest"), rounding(mode):
             call()

@@ -1,8 +1,9 @@
-"""The sampling rule, version 1, in plain NumPy and Python integers.
+"""The sampling rule, version 1, in plain NumPy and Python integers: from a row to a token.
 
-This module is the specification and the oracle: it is written to be read beside the rule, section
-by section, and every engine must return the same tokens and masses as it does, bit for bit. It is
-not meant to be fast. It imports NumPy and nothing else of fastsample.
+The reference is the specification and the oracle: it is written to be read beside the rule, section
+by section, and every engine must return the same tokens, masses and log-probabilities as it does,
+bit for bit. It is not meant to be fast. It imports NumPy and nothing else of fastsample. Its rooms:
+`reference_rows` (sections 1 to 3), this one (sections 4 to 6) and `reference_laws` (section 7).
 
 Two habits keep the bits right on any machine. Float32 values meet one NumPy operation at a time, so
 nothing can be fused. Whatever could be denormal is decided on integers, so processor modes that
@@ -11,114 +12,63 @@ flush denormals to zero change nothing.
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-RULE_VERSION = 1
+from .reference_rows import (
+    EMPTY,
+    INVALID,
+    OK,
+    Scope,
+    adjust,
+    is_minus_inf,
+    order,
+    read,
+    require_rounding_to_nearest,
+    status,
+    to_float32,
+    widen,
+)
 
-OK, INVALID, EMPTY = 0, 1, 2
-"""Status of a row: a token was drawn; it holds NaN or +inf; every logit in it is -inf."""
+__all__ = [
+    "EMPTY",
+    "INVALID",
+    "LOG2_E",
+    "OK",
+    "RULE_VERSION",
+    "STAGES",
+    "TOP_MASS_BITS",
+    "Scope",
+    "Trace",
+    "adjust",
+    "by_token",
+    "draw",
+    "is_minus_inf",
+    "kept_set",
+    "ln",
+    "masses",
+    "min_p_threshold",
+    "order",
+    "philox4x32",
+    "power",
+    "read",
+    "sample_row",
+    "scale",
+    "status",
+    "to_float32",
+    "trace",
+    "uniform",
+    "widen",
+]
+
+RULE_VERSION = 1
 
 LOG2_E = 1.4426950408889634
 TOP_MASS_BITS = 40
-
-# ---------------------------------------------------------------- section 1: input
-
-_EXPONENT = np.uint32(0x7F800000)
-_MINUS_INF = np.uint32(0xFF800000)
-_PLUS_INF = np.uint32(0x7F800000)
-_SIGN = np.uint32(0x80000000)
-
-
-def _require_rounding_to_nearest() -> None:
-    """Raise where the processor rounds up, down or towards zero: another library's doing."""
-    one, half_step, odd = np.float32(1), np.float32(2**-24), np.float32(1 + 2**-23)
-    even = np.float32(1 + 2**-22)
-    if one + half_step != one or -one - half_step != -one or odd + half_step != even:
-        raise RuntimeError(
-            "the processor must round to nearest, ties to even, and was set to round otherwise "
-            "(undo what some library did with fesetround, or use the native engine)"
-        )
-
-
-def _bits(row: NDArray[np.float32]) -> NDArray[np.uint32]:
-    return np.array(row, dtype=np.float32, order="C").view(np.uint32)
-
-
-def read(row: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Copy a row, with every logit whose exponent field is 0 (denormal, -0) read as +0.
-
-    The row has shape (V,), any stride and any alignment; it does not change.
-
-    Examples
-    --------
-    >>> read(np.array([-0.0, 1e-40, 2.5], dtype=np.float32))
-    array([0. , 0. , 2.5], dtype=float32)
-    """
-    bits = _bits(row)
-    bits[(bits & _EXPONENT) == 0] = 0
-    return bits.view(np.float32)
-
-
-def status(row: NDArray[np.float32]) -> int:
-    """Tell whether a token can be drawn from a row.
-
-    Returns
-    -------
-    int
-        0 when it can; 1, invalid, when the row holds NaN or +inf; 2, empty, when all is -inf.
-
-    Examples
-    --------
-    >>> [status(np.array([0, x], dtype=np.float32)) for x in (-np.inf, np.inf, np.nan)]
-    [0, 1, 1]
-    """
-    bits = _bits(row)
-    is_special = (bits & _EXPONENT) == _EXPONENT
-    if np.any(is_special & (bits != _MINUS_INF)):
-        return INVALID
-    return EMPTY if np.all(bits == _MINUS_INF) else OK
-
-
-def to_float32(value: float) -> float:
-    """Round a parameter to the nearest float32, ties to even, and widen it again.
-
-    A denormal result is rounded on integers: the processor's own conversion would flush it.
-
-    Examples
-    --------
-    >>> to_float32(0.8)
-    0.800000011920929
-    >>> to_float32(1e-50)
-    0.0
-    """
-    value = float(value)
-    if abs(value) < 2.0**-126:
-        return round(value * 2.0**149) * 2.0**-149
-    return float(np.float32(value))
-
-
-# ---------------------------------------------------------------- section 3: order of tokens
-
-
-def order(row: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Order the tokens of a row: higher logit first, the lower token first where logits are equal.
-
-    The row has no NaN; the result is int64, of the row's shape.
-
-    Examples
-    --------
-    >>> order(np.array([1.0, 3.0, 3.0, 2.0], dtype=np.float32))
-    array([1, 2, 3, 0])
-    """
-    bits = _bits(read(row))
-    # As unsigned integers these keys ascend where the logits descend.
-    keys = np.where(bits & _SIGN, bits, ~(bits | _SIGN))
-    return np.argsort(keys, kind="stable").astype(np.int64)
-
 
 # ---------------------------------------------------------------- section 4: mass
 
@@ -142,6 +92,24 @@ def scale(temperature: float) -> np.float32:
     quotient = LOG2_E / to_float32(temperature)
     s: np.float32 = np.float32(min(max(quotient, 2.0**-126), 2.0**64))
     return s
+
+
+def power(y: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """2**y for y at most 0, as p and k of section 4: 2**y is about p * 2**k.
+
+    p comes as float64, in which p * 2**k is exact. Overwrites nothing.
+
+    Examples
+    --------
+    >>> [a.tolist() for a in power(np.array([0, -3], dtype=np.float32))]
+    [[1.0, 1.0], [0, -3]]
+    """
+    k = (y + _ROUNDER) - _ROUNDER
+    f = y - k
+    p = _C5 * f + _C4
+    for coefficient in (_C3, _C2, _C1, _ONE):
+        p = p * f + coefficient
+    return p.astype(np.float64), k.astype(np.int32)
 
 
 def masses(
@@ -170,18 +138,12 @@ def masses(
     >>> masses(np.array([2.0, 1.0, -np.inf], dtype=np.float32), np.float32(2.0), 1.0)[1].tolist()
     [1099511627776, 404487766016, 0]
     """
-    s = scale(temperature)
     with np.errstate(all="ignore"):
-        y = np.maximum((logits - np.float32(m)) * s, _FLOOR)
-        k = (y + _ROUNDER) - _ROUNDER
-        f = y - k
-        p = _C5 * f + _C4
-        for coefficient in (_C3, _C2, _C1, _ONE):
-            p = p * f + coefficient
-        # p has 24 bits, so it is exact in float64 at any power of two; rint rounds half to even.
-        exact = np.ldexp(p.astype(np.float64), k.astype(np.int32) + TOP_MASS_BITS)
-        mass = np.rint(exact).astype(np.uint64)
-    mass[_bits(logits) == _MINUS_INF] = 0
+        y = np.maximum((logits - np.float32(m)) * scale(temperature), _FLOOR)
+        p, k = power(y)
+        # rint rounds half to even.
+        mass = np.rint(np.ldexp(p, k + TOP_MASS_BITS)).astype(np.uint64)
+    mass[is_minus_inf(logits)] = 0
     return y, mass
 
 
@@ -204,20 +166,28 @@ _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _SQRT_HALF_BITS = 0x3FE6A09E00000000
 
 
-def ln(z: float) -> float:
-    """Natural logarithm of a positive normal float64, with the same bits on every machine.
+def ln(z: Any) -> Any:
+    """Natural logarithm of positive normal float64, with the same bits on every machine.
 
     Within 0.80 units in the last place. The C library's logarithm differs between machines.
 
+    Parameters
+    ----------
+    z : float or array
+
+    Returns
+    -------
+    float64, or a float64 array of the same shape
+
     Examples
     --------
-    >>> ln(1.0), ln(2.0)
+    >>> float(ln(1.0)), float(ln(2.0))
     (0.0, 0.6931471805599453)
     """
-    (b,) = struct.unpack("<q", struct.pack("<d", z))
+    b = np.asarray(z, dtype=np.float64).view(np.int64)
     a = b + (0x3FF0000000000000 - _SQRT_HALF_BITS)
-    e = float((a >> 52) - 1023)
-    (z,) = struct.unpack("<d", struct.pack("<q", (a & (2**52 - 1)) + _SQRT_HALF_BITS))
+    e = ((a >> 52) - 1023).astype(np.float64)
+    z = ((a & (2**52 - 1)) + _SQRT_HALF_BITS).view(np.float64)
     f = z - 1.0
     q = f / (2.0 + f)
     w = q * q
@@ -229,6 +199,8 @@ def ln(z: float) -> float:
 
 # ---------------------------------------------------------------- section 5: filters
 # Each takes the length of the prefix of section 3's order that is kept so far, and returns the new.
+
+STAGES = ("temperature", "top_k", "top_p", "min_p")
 
 
 def _keep_top_k(kept: int, top_k: int) -> int:
@@ -258,7 +230,7 @@ def min_p_threshold(min_p: float) -> float | None:
     p = to_float32(min_p)
     if p <= 2.0**-60:
         return None
-    return float(np.float32(ln(p) * LOG2_E - 2.0**-19))
+    return float(np.float32(float(ln(p)) * LOG2_E - 2.0**-19))
 
 
 def _keep_min_p(kept: int, y: NDArray[np.float32], min_p: float) -> int:
@@ -266,12 +238,12 @@ def _keep_min_p(kept: int, y: NDArray[np.float32], min_p: float) -> int:
     if threshold is None:
         return kept
     # y never rises along the order, so the tokens that pass are a prefix.
-    return max(1, int(np.count_nonzero(y[:kept] >= np.float32(threshold))))
+    return int(np.count_nonzero(y[:kept] >= np.float32(threshold)))
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What the filters did to one row.
+    """What the stages did to one row.
 
     Attributes
     ----------
@@ -313,12 +285,15 @@ def trace(
     top_k: int = 0,
     top_p: float = 1.0,
     min_p: float = 0.0,
+    min_keep: int = 1,
+    stages: Sequence[str] = STAGES,
 ) -> Trace:
-    """Run the stages temperature, top_k, top_p, min_p on one row and tell what each of them kept.
+    """Run the stages on one row and tell what each of them kept.
 
     Parameters
     ----------
     row : float32 array of shape (V,)
+        An adjusted row: see `adjust`.
     temperature : float
         0 keeps the first token alone and skips the filters.
     top_k : int
@@ -327,6 +302,11 @@ def trace(
         Keep the shortest prefix whose mass reaches this share of the total; 1 is off.
     min_p : float
         Keep the tokens with at least this share of the top token's mass; 0 is off.
+    min_keep : int
+        Every filter keeps the first `min_keep` tokens, or all where it gets fewer. At least 1.
+    stages : sequence of str
+        The stages in turn, each at most once. In those before "temperature" the temperature is 1.
+        A filter that is left out is off; with no "temperature" here, `temperature` is to be 1.
 
     Returns
     -------
@@ -344,36 +324,37 @@ def trace(
     >>> row = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
     >>> trace(row, top_p=0.8).stages
     (('mask', 7), ('temperature', 7), ('top_k', 7), ('top_p', 3), ('min_p', 3))
+    >>> trace(row, top_p=0.8, temperature=2.0, stages=("top_p", "temperature")).stages
+    (('mask', 7), ('top_p', 3), ('temperature', 3))
     """
-    _require_rounding_to_nearest()
+    require_rounding_to_nearest()
     if status(row) != OK:
         raise ValueError("`row` must hold a logit above -inf, and neither NaN nor +inf")
     logits = read(row)
     ranked = order(logits)
-    finite = int(np.count_nonzero(_bits(logits) != _MINUS_INF))
+    kept = int(np.count_nonzero(~is_minus_inf(logits)))
     if to_float32(temperature) == 0.0:
-        return _greedy_trace(ranked, finite)
-    y, mass = masses(logits[ranked], logits[ranked[0]], temperature)
-    after_k = _keep_top_k(finite, top_k)
-    after_p = _keep_top_p(after_k, mass, top_p)
-    kept = _keep_min_p(after_p, y, min_p)
-    stages = (
-        ("mask", finite),
-        ("temperature", finite),
-        ("top_k", after_k),
-        ("top_p", after_p),
-        ("min_p", kept),
-    )
-    return Trace(ranked, y, mass, stages, kept, int(mass[:kept].sum(dtype=np.uint64)))
+        return _greedy_trace(ranked, kept)
+    ordered = logits[ranked]
+    y, mass = masses(ordered, ordered[0], 1.0)
+    passed = [("mask", kept)]
+    for stage in stages:
+        least = min(min_keep, kept)
+        if stage == "temperature":
+            y, mass = masses(ordered, ordered[0], temperature)
+        elif stage == "top_k":
+            kept = _keep_top_k(kept, top_k)
+        elif stage == "top_p":
+            kept = _keep_top_p(kept, mass, top_p)
+        elif stage == "min_p":
+            kept = _keep_min_p(kept, y, min_p)
+        kept = max(kept, least)
+        passed.append((stage, kept))
+    return Trace(ranked, y, mass, tuple(passed), kept, int(mass[:kept].sum(dtype=np.uint64)))
 
 
 def kept_set(
-    row: NDArray[np.float32],
-    *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
+    row: NDArray[np.float32], **filters: Any
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Tokens that the filters leave, and their masses.
 
@@ -396,11 +377,17 @@ def kept_set(
     >>> [a.tolist() for a in kept_set(row, top_k=2)]
     [[1, 2], [1099511627776, 404487766016]]
     """
-    seen = trace(row, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    return _by_token(seen)
+    return by_token(trace(row, **filters))
 
 
-def _by_token(seen: Trace) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def by_token(seen: Trace) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Tokens and masses of a `Trace`'s kept set, in ascending token.
+
+    Examples
+    --------
+    >>> by_token(trace(np.array([1, 3, 1], dtype=np.float32), top_k=2))[0].tolist()
+    [0, 1]
+    """
     tokens = seen.order[: seen.kept]
     ascending = np.argsort(tokens)
     return tokens[ascending], seen.mass[: seen.kept][ascending]
@@ -463,19 +450,11 @@ def draw(tokens: NDArray[np.int64], mass: NDArray[np.uint64], u: int) -> int:
 
 
 def sample_row(
-    row: NDArray[np.float32],
-    *,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    seed: int,
-    position: int,
-    stream: int,
+    row: NDArray[np.float32], *, seed: int, position: int, stream: int, **filters: Any
 ) -> tuple[int, int]:
-    """Draw one token from one row.
+    """Draw one token from one adjusted row.
 
-    Parameters are those of `trace` and `uniform`. Returns the token, or -1 when nothing can be
+    Parameters are those of `uniform` and `trace`. Returns the token, or -1 when nothing can be
     drawn, and the row's `status`.
 
     Examples
@@ -488,7 +467,4 @@ def sample_row(
     found = status(row)
     if found != OK:
         return -1, found
-    seen = trace(row, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    if to_float32(temperature) == 0.0:
-        return int(seen.order[0]), OK
-    return draw(*_by_token(seen), uniform(seed, position, stream)), OK
+    return draw(*by_token(trace(row, **filters)), uniform(seed, position, stream)), OK

@@ -1,0 +1,151 @@
+"""What a law promises over many draws, and what log-probabilities of its three forms promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from strategies import normal
+from support import Engine, csr, make_job, make_outcome, make_plan, native
+from test_properties import chi_square_limit, g_statistic
+
+SIZE = 32
+N_DRAWS = 10_000_000
+CHUNK = 2_500_000
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "warm": {"temperature": 1.7},
+    "top_k": {"top_k": 8},
+    "top_p": {"top_p": 0.7},
+    "min_p": {"min_p": 0.05, "temperature": 0.8},
+    "all": {"temperature": 1.3, "top_k": 20, "top_p": 0.95, "min_p": 0.02},
+    "temperature last": {
+        "temperature": 1.5,
+        "top_p": 0.9,
+        "stages": ("top_k", "top_p", "min_p", "temperature"),
+    },
+    "penalties": {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": -0.7},
+}
+
+
+def job_of(name: str) -> Any:
+    """One row with bias, a mask and a history under the settings of that name."""
+    rng = np.random.default_rng(list(SETTINGS).index(name))
+    row = normal(rng, SIZE, 1.2)
+    lists: dict[str, Any] = {}
+    if name == "penalties":
+        mask = np.ones((1, SIZE), dtype=bool)
+        mask[0, ::5] = False
+        bias = csr([[1, 3]], [np.float32([1.5, -2])])
+        lists = {"mask": mask, "bias": bias, "output": csr([[1, 1, 2, 7, 7, 7]])}
+    plan = make_plan(1, seed=2024, position=9, **SETTINGS[name])
+    return make_job(row[np.newaxis], plan, **lists)
+
+
+def count_draws(engine: Engine, job: Any) -> np.ndarray:
+    """How often each token is drawn, on many streams at each of a few positions."""
+    counts = np.zeros(job.vocabulary, dtype=np.int64)
+    for _ in range(0, N_DRAWS, CHUNK):
+        out = engine.run(job, make_outcome(1, draws=CHUNK))
+        counts += np.bincount(out.tokens[0], minlength=job.vocabulary)
+        job.plan["position"] += 1
+    return counts
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_drawn_frequencies(name):
+    """A G-test over ten million draws, and nothing outside the kept set."""
+    if native is None:
+        pytest.skip("fastsample._native is not built")
+    engine = Engine("native", native.default_isa())
+    job = job_of(name)
+    kept = engine.kept_sets(job)
+    shares = np.zeros(SIZE)
+    shares[kept.tokens] = kept.masses / kept.masses.sum(dtype=np.uint64)
+    counts = count_draws(engine, job)
+    assert counts.sum() == N_DRAWS
+    assert counts[shares == 0].sum() == 0
+    assert g_statistic(counts, shares) < chi_square_limit(np.count_nonzero(shares) - 1, 1e-9)
+
+
+def test_n_draws_are_those_of_n_streams(engine: Engine):
+    job = job_of("all")
+    job.plan["stream"] = 5
+    together = engine.run(job, make_outcome(1, draws=6)).tokens[0].tolist()
+    alone = []
+    for stream in range(5, 11):
+        job.plan["stream"] = stream
+        alone += engine.run(job, make_outcome(1)).tokens[0].tolist()
+    assert together == alone
+
+
+# ---------------------------------------------------------------- log-probabilities
+
+
+def logprobs(engine: Engine, row: np.ndarray, form: str, **settings: Any) -> np.ndarray:
+    """Those of all tokens, in ascending token: a draw is told with as many as the row has."""
+    job = make_job(row[np.newaxis], make_plan(1, **settings))
+    out = engine.run(job, make_outcome(1, forms=(form,), top_count=len(row)))
+    by_token = np.empty(len(row))
+    by_token[out.top_tokens[0, 0]] = out.top_logprobs[0, 0]
+    assert out.logprobs[0, 0] == by_token[out.tokens[0, 0]]
+    return by_token
+
+
+SOME = [{"temperature": 0.0}, {"temperature": 0.7}, {"temperature": 1.5}, {"top_p": 0.1}]
+
+
+@pytest.mark.parametrize("size", [5, 300])
+@pytest.mark.parametrize("settings", SOME)
+def test_raw_is_the_same_under_all_settings_and_processed_is_not(engine: Engine, settings, size):
+    row = normal(np.random.default_rng(size), size, 2)
+    assert (
+        logprobs(engine, row, "raw").tobytes() == logprobs(engine, row, "raw", **settings).tobytes()
+    )
+    processed = logprobs(engine, row, "processed", **settings)
+    assert not np.allclose(processed, logprobs(engine, row, "processed"), atol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS.values(), *SOME, {"temperature": 1e-30}])
+def test_processed_are_the_logarithms_of_what_is_drawn_from(engine: Engine, settings):
+    row = normal(np.random.default_rng(4), 400, 3)
+    processed = logprobs(engine, row, "processed", **settings)
+    tokens, masses = engine.kept_set(row, **settings)
+    assert np.exp(processed).sum() == pytest.approx(1, abs=1e-6)
+    assert np.exp(processed[tokens]) == pytest.approx(masses / masses.sum(), abs=1e-12)
+    assert np.all(np.delete(processed, tokens) == -np.inf)
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 0.7, 1.0, 1.5, 100.0])
+def test_tempered_is_log_softmax_at_the_temperature(engine: Engine, temperature):
+    row = normal(np.random.default_rng(6), 400, 3)
+    tempered = logprobs(engine, row, "tempered", temperature=temperature, top_k=3, top_p=0.5)
+    scaled = row.astype(np.float64) / float(np.float32(temperature))
+    gap = scaled - scaled.max()
+    assert tempered == pytest.approx(gap - np.log(np.exp(gap).sum()), rel=1e-6, abs=1e-6)
+
+
+def test_all_forms_are_one_where_nothing_is_asked_of_the_row(engine: Engine):
+    row = normal(np.random.default_rng(8), 200, 1)
+    raw, tempered, processed = (
+        logprobs(engine, row, form) for form in ("raw", "tempered", "processed")
+    )
+    assert raw.tobytes() == tempered.tobytes()
+    assert processed == pytest.approx(raw, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", ["tempered", "processed"])
+def test_at_temperature_0_the_token_has_it_all(engine: Engine, form):
+    row = np.float32([1, 3, 3, -np.inf])
+    assert logprobs(engine, row, form, temperature=0.0).tolist() == [-np.inf, 0, -np.inf, -np.inf]
+
+
+def test_rank_is_by_the_order_of_the_form(engine: Engine):
+    """Token 2 is third as the row came; a bias makes it the first."""
+    row = np.float32([[5, 3, 3, 1]])
+    job = make_job(row, make_plan(1, temperature=0.0), bias=csr([[2]], [np.float32([9])]))
+    out = engine.run(job, make_outcome(1, forms=("raw", "processed"), top_count=4))
+    assert out.tokens.tolist() == [[2]]
+    assert out.ranks[:, 0].tolist() == [3, 1]
+    assert out.top_tokens[:, 0].tolist() == [[0, 1, 2, 3], [2, 0, 1, 3]]
