@@ -1,26 +1,41 @@
 """fastsample: tokens from logits, fast on the CPU, and the same everywhere.
 
-`sample` draws one token per row and keeps nothing; `Sampler` counts positions for a loop;
-`SamplingParams` names the choices; `candidates` shows what they do to one row; `info` describes
-the installation.
+`sample` draws one token per row and keeps nothing; `Sampler` remembers sequences for a loop;
+`SamplingParams` names the choices. `softmax`, `log_softmax` and `logsumexp` look at whole rows;
+`top_k`, `top_p`, `kept_set` and `filter_logits` at what filters leave of them. `candidates` shows
+what they do to one row; `info` describes the installation.
 """
 
 from ._version import __version__
+from .functions import log_softmax, logsumexp, softmax
 from .info import info
+from .kept import KeptSet, filter_logits, kept_set
 from .params import SamplingParams
 from .reference import RULE_VERSION
-from .result import SampleResult
-from .sampler import Sampler, sample
+from .result import SampleResult, Status
+from .sample import sample
+from .sampler import Sampler
 from .table import Candidate, candidates
+from .top import TopTokens, top_k, top_p
 
 __all__ = [
     "RULE_VERSION",
     "Candidate",
+    "KeptSet",
     "SampleResult",
     "Sampler",
     "SamplingParams",
+    "Status",
+    "TopTokens",
     "__version__",
     "candidates",
+    "filter_logits",
     "info",
+    "kept_set",
+    "log_softmax",
+    "logsumexp",
     "sample",
+    "softmax",
+    "top_k",
+    "top_p",
 ]

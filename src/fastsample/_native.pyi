@@ -1,19 +1,74 @@
 # The compiled kernels, as Python sees them; kernels/_native.pyx holds them.
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-def sample_rows(
-    rows: NDArray[np.float32],
+from .adjustments import Csr
+
+def sample(
+    values: NDArray[Any],
+    kind: str,
+    vocabulary: int,
     plan: NDArray[np.void],
+    mask: NDArray[Any] | None,
+    bias: Csr | None,
+    prompt: Csr | None,
+    output: Csr | None,
     tokens: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    kept_counts: NDArray[np.int64] | None,
+    forms: tuple[str, ...],
+    logprobs: NDArray[np.float64],
+    ranks: NDArray[np.int64],
+    top_tokens: NDArray[np.int64],
+    top_logprobs: NDArray[np.float64],
+    isa: str | None,
+    n_threads: int,
+) -> None: ...
+def kept_sets(
+    values: NDArray[Any],
+    kind: str,
+    vocabulary: int,
+    plan: NDArray[np.void],
+    mask: NDArray[Any] | None,
+    bias: Csr | None,
+    prompt: Csr | None,
+    output: Csr | None,
+    status: NDArray[np.uint8],
+    isa: str | None,
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]: ...
+def softmax(
+    values: NDArray[Any],
+    kind: str,
+    vocabulary: int,
+    temperature: NDArray[np.float64],
+    out: NDArray[np.float32],
     status: NDArray[np.uint8],
     isa: str | None,
     n_threads: int,
 ) -> None: ...
-def kept_set(
-    row: NDArray[np.float32], plan: NDArray[np.void], isa: str | None
-) -> tuple[NDArray[np.int64], NDArray[np.uint64]]: ...
+def log_softmax(
+    values: NDArray[Any],
+    kind: str,
+    vocabulary: int,
+    temperature: NDArray[np.float64],
+    out: NDArray[np.float32],
+    status: NDArray[np.uint8],
+    isa: str | None,
+    n_threads: int,
+) -> None: ...
+def logsumexp(
+    values: NDArray[Any],
+    kind: str,
+    vocabulary: int,
+    temperature: NDArray[np.float64],
+    out: NDArray[np.float64],
+    status: NDArray[np.uint8],
+    isa: str | None,
+    n_threads: int,
+) -> None: ...
 def isa_compiled() -> tuple[str, ...]: ...
 def isa_usable() -> tuple[str, ...]: ...
 def default_isa() -> str: ...

@@ -19,7 +19,7 @@ from ._version import __version__
 from .info import info as machine_info
 from .params import SamplingParams
 from .reference import order
-from .sampler import sample
+from .sample import sample
 from .table import Candidate, candidates
 
 app = typer.Typer(

@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from . import dlpack
+
 MAX_VOCABULARY = 2**22
 
 _FLOAT32 = np.dtype(np.float32)
+_FLOAT16 = np.dtype(np.float16)
 _PASS_AN_ARRAY = "pass `np.asarray(logits, dtype=np.float32)`"
 
 
@@ -19,47 +22,58 @@ class Rows(NamedTuple):
 
     Attributes
     ----------
-    values : float32 array of shape (B, V)
-        The caller's memory; column stride 4 bytes, any row stride and alignment.
+    values : float32, float16 or uint16 array of shape (B, columns)
+        The caller's memory, whatever its strides and alignment; uint16 holds bfloat16.
     shape : tuple of int
         The shape that tokens have: ``logits.shape[:-1]``, so () for one row of shape (V,).
     torch : bool
         Whether the logits came as a torch tensor.
+    vocabulary : int
+        How many columns are tokens: all, or `valid_vocab`.
     """
 
-    values: NDArray[np.float32]
+    values: NDArray[Any]
     shape: tuple[int, ...]
     torch: bool
+    vocabulary: int
 
 
-def as_rows(logits: Any) -> Rows:
+def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
     """Look at logits as rows, without a copy.
 
     Parameters
     ----------
-    logits : float32 NumPy array or torch CPU tensor of shape (V,) or (B, V)
-        1 <= V <= 2**22. Read-only and memory-mapped arrays are fine.
+    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16, on the CPU
+        A NumPy array (bfloat16 as the ml_dtypes package has it), a torch tensor, or anything with
+        ``__dlpack__``; any strides; read-only and memory-mapped arrays are fine.
+    valid_vocab : int, optional
+        How many columns are tokens, where the rest is padding. 1 to 2**22, and at most V.
 
     Raises
     ------
     TypeError
         Not such an array, or another dtype or device.
     ValueError
-        A shape or a column stride that is not a row's.
+        A shape that is not a row's, or a `valid_vocab` that is not within it.
     """
     if type(logits) is np.ndarray:
-        return _numpy_rows(logits, torch=False)
+        memory = logits if logits.dtype is _FLOAT32 else _readable(logits)
+        return _rows(memory, valid_vocab, torch=False)
     if is_tensor(logits):
-        return _numpy_rows(_tensor_memory(logits), torch=True)
+        return _rows(_tensor_memory(logits), valid_vocab, torch=True)
     if isinstance(logits, np.ma.MaskedArray):
         raise TypeError(
             "`logits` must be a plain array, got a masked one (pass `logits.filled(-np.inf)`)"
         )
     if isinstance(logits, np.ndarray):
-        return _numpy_rows(np.asarray(logits), torch=False)
+        return _rows(_readable(np.asarray(logits)), valid_vocab, torch=False)
+    if hasattr(logits, "__dlpack__"):
+        memory, is_bfloat16 = dlpack.memory_of(logits, "logits")
+        memory = memory if is_bfloat16 else _readable(memory)
+        return _rows(memory, valid_vocab, torch=False)
     way_out = "pass `output.logits[:, -1]`" if hasattr(logits, "logits") else _PASS_AN_ARRAY
     raise TypeError(
-        "`logits` must be a NumPy array or a torch CPU tensor, got "
+        "`logits` must be a NumPy array, a torch CPU tensor or an array with __dlpack__, got "
         f"{type(logits).__name__} ({way_out})"
     )
 
@@ -71,6 +85,8 @@ def is_tensor(value: Any) -> bool:
 
 
 def _tensor_memory(logits: Any) -> NDArray[Any]:
+    """Look at a tensor's memory: bfloat16, which NumPy lacks, as uint16."""
+    torch = sys.modules["torch"]
     if logits.requires_grad:
         raise TypeError(
             "`logits` must not require grad, got a tensor that does (pass `logits.detach()`)"
@@ -79,19 +95,19 @@ def _tensor_memory(logits: Any) -> NDArray[Any]:
         raise TypeError(
             f"`logits` must be on the CPU, got a tensor on {logits.device} (pass `logits.cpu()`)"
         )
-    if str(logits.layout) != "torch.strided":
+    if logits.layout is not torch.strided:
         raise TypeError(f"`logits` must be dense, got {logits.layout} (pass `logits.to_dense()`)")
-    if str(logits.dtype) != "torch.float32":
-        raise TypeError(f"`logits` must be float32, got {logits.dtype} (pass `logits.float()`)")
-    memory: NDArray[Any] = logits.numpy()
+    memory: NDArray[Any]
+    if logits.dtype is torch.bfloat16:
+        memory = logits.view(torch.int16).numpy().view(np.uint16)
+    elif logits.dtype in (torch.float32, torch.float16):
+        memory = logits.numpy()
+    else:
+        raise _wrong_dtype(logits.dtype, "pass `logits.float()`")
     return memory
 
 
-def _numpy_rows(array: NDArray[Any], *, torch: bool) -> Rows:
-    if array.dtype != _FLOAT32:
-        raise TypeError(
-            f"`logits` must be float32, got {array.dtype} (pass `logits.astype(np.float32)`)"
-        )
+def _rows(array: NDArray[Any], valid_vocab: Any, *, torch: bool) -> Rows:
     shape = array.shape
     if len(shape) == 1:
         values = array[None]
@@ -99,31 +115,48 @@ def _numpy_rows(array: NDArray[Any], *, torch: bool) -> Rows:
         values = array
     else:
         raise ValueError(_shape_message(shape))
-    if not 1 <= shape[-1] <= MAX_VOCABULARY:
+    vocabulary = shape[-1] if valid_vocab is None else _check_valid(valid_vocab, shape[-1])
+    if not 1 <= vocabulary <= MAX_VOCABULARY:
         raise ValueError(
             f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
             "(the last axis is the vocabulary)"
         )
-    if array.strides[-1] != 4:
-        values = _one_column(values, torch=torch)
-    return Rows(values, shape[:-1], torch)
+    return Rows(values, shape[:-1], torch, vocabulary)
+
+
+def _readable(array: NDArray[Any]) -> NDArray[Any]:
+    """Refuse a dtype that no engine reads; show bfloat16 as the uint16 that it is to them."""
+    dtype = array.dtype
+    if dtype.name == "bfloat16" and dtype.itemsize == 2:
+        return array.view(np.uint16)
+    if not dtype.isnative:
+        raise TypeError(
+            f"`logits` must be in this machine's byte order, got {dtype.str!r} "
+            "(pass `logits.astype(logits.dtype.newbyteorder('='))`)"
+        )
+    if dtype not in (_FLOAT32, _FLOAT16):
+        raise _wrong_dtype(dtype, "pass `logits.astype(np.float32)`")
+    return array
+
+
+def _wrong_dtype(dtype: Any, way_out: str) -> TypeError:
+    return TypeError(f"`logits` must be float32, float16 or bfloat16, got {dtype} ({way_out})")
+
+
+def _check_valid(valid_vocab: Any, columns: int) -> int:
+    if isinstance(valid_vocab, bool) or not isinstance(valid_vocab, (int, np.integer)):
+        raise TypeError(
+            f"`valid_vocab` must be an integer, got {type(valid_vocab).__name__} {valid_vocab!r} "
+            "(how many columns of `logits` are tokens)"
+        )
+    if not 1 <= valid_vocab <= columns:
+        raise ValueError(
+            f"`valid_vocab` must be in [1, V] = [1, {columns}], got {valid_vocab} "
+            "(how many columns of `logits` are tokens; leave it out for all)"
+        )
+    return int(valid_vocab)
 
 
 def _shape_message(shape: tuple[int, ...]) -> str:
     way_out = "pass `logits[:, -1]`, the last step" if len(shape) == 3 else "one row per sequence"
     return f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})"
-
-
-def _one_column(values: NDArray[np.float32], *, torch: bool) -> NDArray[np.float32]:
-    """Let a stride pass that no second column and no row uses; refuse any other."""
-    n_rows, vocabulary = values.shape
-    if n_rows and vocabulary > 1:
-        way_out = "logits.contiguous()" if torch else "np.ascontiguousarray(logits)"
-        raise ValueError(
-            "`logits` must have the tokens of a row side by side, got a column stride of "
-            f"{values.strides[1]} bytes (pass `{way_out}`)"
-        )
-    # NumPy gives a new array without rows the stride 0, which no engine takes.
-    side_by_side = np.empty((max(n_rows, 1), vocabulary), np.float32)[:n_rows]
-    side_by_side[...] = values
-    return side_by_side

@@ -1,248 +1,65 @@
 """What a caller may ask for: sampling parameters, checked once, laid out as one plan row per row.
 
-Every message about a parameter is made here. Engines read the plan and check nothing.
+Engines read the plan and check nothing.
 """
 
 from __future__ import annotations
 
-import math
 import secrets
 import struct
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from functools import lru_cache
+from types import NoneType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from . import checks
+from .checks import POSITION, SEED, STAGES, STREAM, Bad, per_row
 
 SETTINGS = np.dtype(
     [
         ("temperature", "<f8"),
         ("top_p", "<f8"),
         ("min_p", "<f8"),
+        ("repetition_penalty", "<f8"),
+        ("frequency_penalty", "<f8"),
+        ("presence_penalty", "<f8"),
         ("top_k", "<i8"),
+        ("min_keep", "<i8"),
+        ("repetition_scope", "<i8"),
+        ("frequency_scope", "<i8"),
+        ("presence_scope", "<i8"),
         ("seed", "<u8"),
         ("position", "<u8"),
         ("stream", "<u4"),
-        ("unused", "<u4"),
+        ("stages", "<u4"),
     ]
 )
 """One row's settings, as the kernels read them; ``top_k`` 0 is off."""
 
 MAX_POSITION = 2**64 - 1
 
-_pack_settings = struct.Struct("<dddqQQII").pack
-
-
-def _per_row(value: Any) -> bool:
-    """Tell a value given per row from one given for all rows."""
-    return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
-
-
-def _bare(value: Any) -> Any:
-    """Take a NumPy scalar, or an array without dimensions, out of its box."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
-def _is_int64(value: Any) -> bool:
-    return str(getattr(value, "dtype", "")) in ("int64", ">i8", "torch.int64")
-
-
-def _at(row: int | None) -> str:
-    return "" if row is None else f" at row {row}"
-
-
-@dataclass(frozen=True)
-class _Parameter(ABC):
-    """One numeric parameter: its name, what it must be, the way out, and its closed range."""
-
-    name: str
-    rule: str
-    way_out: str
-    low: float
-    high: float
-    dtype: type[np.generic]
-    plain: ClassVar[Any]
-    kind: ClassVar[str]
-    dtype_kinds: ClassVar[str]
-
-    @abstractmethod
-    def number(self, value: Any, row: int | None = None) -> Any:
-        """Return `value` as the Python number that the parameter holds, its range unchecked."""
-
-    def wrong_kind(self, got: str, row: int | None = None) -> TypeError:
-        return TypeError(f"`{self.name}` must be {self.kind}, got {got}{_at(row)} ({self.way_out})")
-
-    def one(self, value: Any, row: int | None = None) -> Any:
-        """Check a value for one row, or for all rows where `row` is None."""
-        if type(value) is self.plain and self.low <= value <= self.high:
-            return value
-        number = self.number(value, row)
-        if self.low <= number <= self.high:
-            return number
-        raise ValueError(
-            f"`{self.name}` must be {self.rule}, got {number}{_at(row)} ({self.way_out})"
-        )
-
-    def scalar(self, value: Any) -> Any:
-        """Check a value that may not be given per row."""
-        if _per_row(value):
-            raise TypeError(
-                f"`{self.name}` must be {self.kind}, got {type(value).__name__} (for one value per "
-                "row call sample(), which takes them)"
-            )
-        return self.one(value)
-
-    def column(self, value: Any, n_rows: int) -> NDArray[Any]:
-        """Check a value given per row: shape, kind and range, the first bad row named."""
-        array = None if isinstance(value, (list, tuple)) else self._array(value)
-        shape = (len(value),) if array is None else array.shape
-        if shape != (n_rows,):
-            raise ValueError(
-                f"`{self.name}` must be a scalar or have shape (B,) = ({n_rows},), got {shape} "
-                "(one value per row of `logits`)"
-            )
-        if array is None:
-            return self._one_by_one(value)
-        if array.dtype.kind not in self.dtype_kinds:
-            raise self.wrong_kind(f"an array of {array.dtype}")
-        # Python's comparisons are exact between integer types, where NumPy's depend on its version.
-        if n_rows and not (self.low <= array.min().item() and array.max().item() <= self.high):
-            return self._one_by_one(array.tolist())
-        return array
-
-    def _one_by_one(self, values: Sequence[Any]) -> NDArray[Any]:
-        return np.array([self.one(value, row) for row, value in enumerate(values)], self.dtype)
-
-    def _array(self, value: Any) -> NDArray[Any]:
-        try:
-            return np.asarray(value)
-        except (TypeError, RuntimeError) as error:
-            raise self.wrong_kind(f"{type(value).__name__}: {error}") from error
-
-
-class _Real(_Parameter):
-    """A parameter that the rule rounds to float32; its range is that of the rounded value."""
-
-    plain = float
-    kind = "a number"
-    dtype_kinds = "fiu"
-
-    def number(self, value: Any, row: int | None = None) -> float:
-        bare = _bare(value)
-        if isinstance(bare, bool) or not isinstance(bare, (int, float, np.floating)):
-            raise self.wrong_kind(f"{type(value).__name__} {value!r}", row)
-        try:
-            return float(bare)
-        except OverflowError:
-            return math.inf if bare > 0 else -math.inf
-
-
-class _Whole(_Parameter):
-    """A parameter that is an integer."""
-
-    plain = int
-    kind = "an integer"
-    dtype_kinds = "iu"
-
-    def number(self, value: Any, row: int | None = None) -> int:
-        bare = _bare(value)
-        if isinstance(bare, bool) or not isinstance(bare, int):
-            raise self.wrong_kind(f"{type(value).__name__} {value!r}", row)
-        return int(bare)
-
-
-class _TopK(_Whole):
-    """top_k: None and -1 are other spellings of 0, off."""
-
-    def number(self, value: Any, row: int | None = None) -> int:
-        number = 0 if value is None else super().number(value, row)
-        return 0 if number == -1 else number
-
-
-class _Seed(_Whole):
-    """seed: int64 from NumPy and torch, which lack or avoid uint64, is read as 64 bits."""
-
-    def number(self, value: Any, row: int | None = None) -> int:
-        number = super().number(value, row)
-        return number & (2**64 - 1) if _is_int64(value) else number
-
-    def _array(self, value: Any) -> NDArray[Any]:
-        array = super()._array(value)
-        return array.astype(np.int64).view(np.uint64) if _is_int64(array) else array
-
-
-# The last float64 values that float32 rounds to something allowed: -2^-150 to zero, 1 + 2^-24 to
-# one, and the last one under half a step past float32's largest to that largest.
-_ZERO, _ONE = -(2.0**-150), 1.0 + 2.0**-24
-_FINITE = math.nextafter(2.0**128 - 2.0**103, 0.0)
-
-_TEMPERATURE = _Real(
-    name="temperature",
-    rule="0 or a finite number > 0",
-    way_out="0 takes the top token, 1 changes nothing",
-    low=_ZERO,
-    high=_FINITE,
-    dtype=np.float64,
+# SETTINGS in two parts: what a row's parameters say, and where its draw is made.
+_BY_ROW = (
+    checks.TEMPERATURE,
+    checks.TOP_P,
+    checks.MIN_P,
+    checks.REPETITION_PENALTY,
+    checks.FREQUENCY_PENALTY,
+    checks.PRESENCE_PENALTY,
+    checks.TOP_K,
+    checks.MIN_KEEP,
 )
-_TOP_P = _Real(
-    name="top_p",
-    rule="in [0, 1]",
-    way_out="a share of the mass such as 0.95; 1 is off",
-    low=_ZERO,
-    high=_ONE,
-    dtype=np.float64,
-)
-_MIN_P = _Real(
-    name="min_p",
-    rule="in [0, 1]",
-    way_out="a share of the top token's probability such as 0.05; 0 is off",
-    low=_ZERO,
-    high=_ONE,
-    dtype=np.float64,
-)
-_TOP_K = _TopK(
-    name="top_k",
-    rule="a count of tokens in [1, 2**63), or off",
-    way_out="0, -1 and None are off",
-    low=0,
-    high=2**63 - 1,
-    dtype=np.int64,
-)
-_SEED = _Seed(
-    name="seed",
-    rule="in [0, 2**64)",
-    way_out="take it modulo 2**64, or leave `seed` out for a fresh one",
-    low=0,
-    high=2**64 - 1,
-    dtype=np.uint64,
-)
-_POSITION = _Whole(
-    name="position",
-    rule="in [0, 2**64)",
-    way_out="how many tokens have been drawn for this sequence",
-    low=0,
-    high=MAX_POSITION,
-    dtype=np.uint64,
-)
-_STREAM = _Whole(
-    name="stream",
-    rule="in [0, 2**32)",
-    way_out='which continuation of one seed; "row" puts row b on stream b',
-    low=0,
-    high=2**32 - 1,
-    dtype=np.uint32,
-)
-_THREADS = _Whole(
-    name="n_threads",
-    rule="in [1, 2**31)",
-    way_out="None lets fastsample choose",
-    low=1,
-    high=2**31 - 1,
-    dtype=np.int64,
-)
-_FIELDS = (_TEMPERATURE, _TOP_P, _MIN_P, _TOP_K, _SEED, _POSITION, _STREAM)
+_SCOPES = (checks.REPETITION_SCOPE, checks.FREQUENCY_SCOPE, checks.PRESENCE_SCOPE)
+_pack_choices = struct.Struct("<6d5q").pack
+_pack_place = struct.Struct("<QQII").pack
+
+_OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+"""The value of a parameter that needs no stage."""
+
+Columns = list[tuple[str, NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,37 +78,62 @@ class SamplingParams:
         In [0, 1]. Keep tokens at least this probable, measured against the top token.
     seed : int or None
         In [0, 2**64); NumPy's int64 is read as 64 bits. None: a fresh one from the system.
+    repetition_penalty : float
+        Finite and > 0. Divides the positive logits of the tokens in its scope, and multiplies the
+        others; once per token, however often it is there.
+    frequency_penalty : float
+        Finite. Subtracted from a logit once for every time that the scope holds the token.
+    presence_penalty : float
+        Finite. Subtracted from a logit once if the scope holds the token.
+    repetition_scope, frequency_scope, presence_scope : {"all", "prompt", "output"} or int
+        What the penalty looks at: prompt and output, one of them, or the last n tokens of both.
+    min_keep : int
+        At least 1. Every filter keeps at least the first `min_keep` tokens that it is given.
+    stages : tuple of str
+        The order in which temperature, top_k, top_p and min_p act, each at most once. What is left
+        out must be off: a temperature of 1, a filter at its off value.
 
     Raises
     ------
     TypeError
         A value that is not a number, or not an integer where one is needed; bool is neither.
     ValueError
-        A value outside its range.
+        A value outside its range, an unknown or repeated stage, or one that is missing.
 
     Notes
     -----
     Each parameter, the value that it has when left out and the ones that switch it off:
 
-    ===========  =======  ==============
-    parameter    default  off
-    ===========  =======  ==============
-    temperature  1.0      1.0
-    top_k        0        0, -1, None
-    top_p        1.0      1.0
-    min_p        0.0      0.0
-    seed         None     (never)
-    ===========  =======  ==============
+    ==================  ========  ==============
+    parameter           default   off
+    ==================  ========  ==============
+    temperature         1.0       1.0
+    top_k               0         0, -1, None
+    top_p               1.0       1.0
+    min_p               0.0       0.0
+    seed                None      (never)
+    repetition_penalty  1.0       1.0
+    frequency_penalty   0.0       0.0
+    presence_penalty    0.0       0.0
+    repetition_scope    all       0
+    frequency_scope     output    0
+    presence_scope      output    0
+    min_keep            1         1
+    stages              (below)   ()
+    ==================  ========  ==============
 
-    Filters act in the order temperature, top_k, top_p, min_p. Tokens are ordered by logit, the
-    higher first, and equal logits by token, the lower first. temperature, top_p and min_p are
-    rounded to float32 before use, and it is the rounded value that must be in range: 1 + 1e-9 is 1.
+    The default order of the stages is ``("temperature", "top_k", "top_p", "min_p")``. Penalties act
+    before all of them: repetition, frequency, presence. Tokens are ordered by logit, the higher
+    first, and equal logits by token, the lower first. temperature, top_p, min_p and the penalties
+    are rounded to float32 before use, and it is the rounded value that must be in range: a top_p
+    of 1 + 1e-9 is 1.
 
     Examples
     --------
     >>> from fastsample import SamplingParams
-    >>> SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.05)
-    SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.05, seed=None)
+    >>> params = SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.05)
+    >>> params.top_k, params.repetition_penalty
+    (50, 1.0)
     """
 
     temperature: float = 1.0
@@ -299,13 +141,28 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_scope: str | int = "all"
+    frequency_scope: str | int = "output"
+    presence_scope: str | int = "output"
+    min_keep: int = 1
+    stages: tuple[str, ...] = STAGES
 
     def __post_init__(self) -> None:
-        for parameter in (_TEMPERATURE, _TOP_K, _TOP_P, _MIN_P):
-            value = parameter.scalar(getattr(self, parameter.name))
-            object.__setattr__(self, parameter.name, value)
+        checks.stages_code(self.stages)
+        object.__setattr__(self, "stages", tuple(self.stages))
+        for parameter in _BY_ROW:
+            number = parameter.scalar(getattr(self, parameter.name))
+            _need_stage(parameter.name, number, self.stages)
+            object.__setattr__(self, parameter.name, number)
+        for parameter in _SCOPES:
+            given = getattr(self, parameter.name)
+            number = parameter.one(given)
+            object.__setattr__(self, parameter.name, given if number < 0 else number)
         if self.seed is not None:
-            object.__setattr__(self, "seed", _SEED.scalar(self.seed))
+            object.__setattr__(self, "seed", SEED.scalar(self.seed))
 
 
 _NO_FIELDS = {
@@ -329,6 +186,15 @@ def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> S
     return SamplingParams(**keywords) if params is None else replace(params, **keywords)
 
 
+def settings_of(params: SamplingParams) -> dict[str, Any]:
+    """Give every field but the seed, as keywords of `make_plan`."""
+    return {
+        field.name: getattr(params, field.name)
+        for field in fields(SamplingParams)
+        if field.name != "seed"
+    }
+
+
 def fresh_seed() -> int:
     """Draw a 64-bit seed from the system's entropy."""
     return secrets.randbits(64)
@@ -336,16 +202,23 @@ def fresh_seed() -> int:
 
 def check_position(position: Any) -> int:
     """Check one position: an integer in [0, 2**64)."""
-    checked: int = _POSITION.one(position)
+    checked: int = POSITION.one(position)
     return checked
 
 
 def check_threads(n_threads: Any) -> int | None:
     """Check a number of threads: a positive integer, or None to let the engine choose."""
-    return None if n_threads is None else _THREADS.one(n_threads)
+    return None if n_threads is None else checks.THREADS.one(n_threads)
 
 
-def place_draw(n_rows: int, seed: Any, position: Any, stream: Any) -> tuple[Any, Any, Any]:
+def check_draws(n: Any) -> int:
+    """Check a number of draws: a positive integer, or None, which is one."""
+    return 1 if n is None else checks.DRAWS.one(n)
+
+
+def place_draw(
+    n_rows: int, seed: Any, position: Any, stream: Any, bad: Bad | None = None
+) -> tuple[Any, Any, Any]:
     """Settle what was left out of seed, position and stream; refuse what would repeat draws.
 
     Returns
@@ -363,8 +236,8 @@ def place_draw(n_rows: int, seed: Any, position: Any, stream: Any) -> tuple[Any,
             "for this sequence, 0 for the first; a loop that leaves it out would draw with one "
             "number for ever)"
         )
-    if _per_row(seed):
-        seeds = _SEED.column(seed, n_rows).astype(np.uint64)
+    if per_row(seed):
+        seeds = SEED.column(seed, n_rows, bad).astype(np.uint64)
         return seeds, position, 0 if stream is None else stream
     if stream is None and n_rows > 1:
         raise ValueError(
@@ -372,7 +245,7 @@ def place_draw(n_rows: int, seed: Any, position: Any, stream: Any) -> tuple[Any,
             'stream="row" for continuations of one prompt, or one seed per row for sequences of '
             "their own)"
         )
-    return _SEED.one(seed), position, 0 if stream is None else stream
+    return SEED.one(seed), position, 0 if stream is None else stream
 
 
 def make_plan(
@@ -382,37 +255,135 @@ def make_plan(
     top_k: ArrayLike | None = 0,
     top_p: ArrayLike = 1.0,
     min_p: ArrayLike = 0.0,
+    repetition_penalty: ArrayLike = 1.0,
+    frequency_penalty: ArrayLike = 0.0,
+    presence_penalty: ArrayLike = 0.0,
+    repetition_scope: str | int = "all",
+    frequency_scope: str | int = "output",
+    presence_scope: str | int = "output",
+    min_keep: ArrayLike = 1,
+    stages: tuple[str, ...] = STAGES,
     seed: ArrayLike = 0,
     position: ArrayLike = 0,
     stream: ArrayLike = 0,
+    draws: int = 1,
+    bad: Bad | None = None,
 ) -> NDArray[np.void]:
     """Check every parameter, a scalar or one per row, and lay out one plan row per row.
+
+    Parameters
+    ----------
+    draws : int
+        How many streams a row draws on, from its `stream` upwards; "row" leaves room for them.
+    bad : bool array of shape (n_rows,), optional
+        Rows whose own value is out of range are marked here, where they would be an error.
 
     Returns
     -------
     plan : array of SETTINGS, shape (n_rows,), C-contiguous and writable
     """
+    given: tuple[Any, ...] = (
+        *(temperature, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty),
+        *(top_k, min_keep, repetition_scope, frequency_scope, presence_scope, stages),
+    )
+    columns: Columns = []
+    try:
+        choices = _remembered_choices(*given)
+    except TypeError:
+        choices = None
+    if choices is None:
+        choices, columns = _choices(n_rows, given, bad)
     if isinstance(stream, str):
-        stream = _stream_by_name(stream, n_rows)
-    given = (temperature, top_p, min_p, top_k, seed, position, stream)
-    record, columns = [], []
-    for parameter, value in zip(_FIELDS, given, strict=True):
-        if type(value) is parameter.plain or not _per_row(value):
-            record.append(parameter.one(value))
-        else:
-            record.append(0)
-            columns.append((parameter.name, parameter.column(value, n_rows)))
-    plan: NDArray[np.void]
-    plan = np.ndarray((n_rows,), SETTINGS, bytearray(_pack_settings(*record, 0) * n_rows))
-    for name, column in columns:
+        stream = _streams_by_row(stream, n_rows, draws)
+    if draws > 1:
+        stream = _first_streams(stream, n_rows, draws, bad)
+    place, more_columns = _place(n_rows, (seed, position, stream), bad)
+    record = choices[0] + _pack_place(*place, choices[1])
+    plan: NDArray[np.void] = np.ndarray((n_rows,), SETTINGS, bytearray(record * n_rows))
+    for name, column in (*columns, *more_columns):
         plan[name] = column
     return plan
 
 
-def _stream_by_name(name: str, n_rows: int) -> NDArray[np.uint32]:
+def _place(n_rows: int, given: tuple[Any, ...], bad: Bad | None) -> tuple[tuple[Any, ...], Columns]:
+    """Check where draws are made: numbers that are the same for all rows, and columns."""
+    seed, position, stream = given
+    if type(seed) is type(position) is type(stream) is int:
+        return (SEED.one(seed), POSITION.one(position), STREAM.one(stream)), []
+    place: list[Any] = []
+    columns: Columns = []
+    for parameter, value in zip((SEED, POSITION, STREAM), given, strict=True):
+        if per_row(value):
+            place.append(0)
+            columns.append((parameter.name, parameter.column(value, n_rows, bad)))
+        else:
+            place.append(parameter.one(value))
+    return tuple(place), columns
+
+
+def _choices(
+    n_rows: int, given: tuple[Any, ...], bad: Bad | None
+) -> tuple[tuple[bytes, int], Columns]:
+    """Lay out a row's parameters, and its stages: what is the same for all rows, and columns."""
+    *numbers, stages = given
+    code = checks.stages_code(stages)
+    record: list[Any] = []
+    columns: Columns = []
+    for parameter, value in zip(_BY_ROW, numbers, strict=False):
+        if per_row(value):
+            column = parameter.column(value, n_rows, bad)
+            _need_stage(parameter.name, column, stages, bad)
+            record.append(1)
+            columns.append((parameter.name, column))
+        else:
+            record.append(parameter.one(value))
+            _need_stage(parameter.name, record[-1], stages)
+    record += [scope.one(value) for scope, value in zip(_SCOPES, numbers[-3:], strict=True)]
+    return (_pack_choices(*record), code), columns
+
+
+@lru_cache(maxsize=256, typed=True)
+def _remembered_choices(*given: Any) -> tuple[bytes, int] | None:
+    """Lay out parameters that are the same for all rows, once for each set of them.
+
+    None, or a TypeError, where they are not, or could change behind the memory's back, or are
+    float32, whose denormals may equal 0 here.
+    """
+    if all(isinstance(value, (int, float, str, np.integer, NoneType)) for value in given[:-1]):
+        return _choices(1, given, None)[0]
+    return None
+
+
+def _need_stage(name: str, numbers: Any, stages: tuple[str, ...], bad: Bad | None = None) -> None:
+    """Refuse a parameter that is on and has no stage to act in, for all rows or one per row."""
+    if name not in _OFF or name in stages:
+        return
+    on = np.flatnonzero(np.asarray(numbers, np.float32) != _OFF[name])
+    if bad is not None:
+        bad[on] = True
+    elif len(on):
+        number, at = (numbers[on[0]], f" at row {on[0]}") if np.ndim(numbers) else (numbers, "")
+        raise ValueError(
+            f"`stages` must hold {name!r} where `{name}` is on, got {name}={number}{at} and "
+            f"stages={tuple(stages)} (add the stage, or leave `{name}` out)"
+        )
+
+
+def _streams_by_row(name: str, n_rows: int, draws: int) -> NDArray[np.int64]:
     if name != "row":
         raise ValueError(
             f'`stream` must be "row", an integer or one integer per row, got {name!r} '
-            f"({_STREAM.way_out})"
+            f"({STREAM.way_out})"
         )
-    return np.arange(n_rows, dtype=np.uint32)
+    return np.arange(0, n_rows * draws, draws)
+
+
+def _first_streams(stream: Any, n_rows: int, draws: int, bad: Bad | None) -> Any:
+    """Check streams of which each is the first of several."""
+    first = replace(
+        STREAM,
+        rule=f"in [0, 2**32 - {draws - 1})",
+        way_out=f"{draws} draws take as many streams, from this one upwards",
+        high=STREAM.high - (draws - 1),
+    )
+    return first.column(stream, n_rows, bad) if per_row(stream) else first.one(stream)

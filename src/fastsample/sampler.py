@@ -1,190 +1,45 @@
-"""From logits to tokens: `sample`, which keeps nothing, and `Sampler`, which counts for a loop."""
+"""`Sampler`: it remembers sequences, so that a loop need only bring logits."""
 
 from __future__ import annotations
 
 import copy
-import os
-import threading
-import weakref
+from collections.abc import Sequence as AnySequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
+from . import checks
 from .engines import Run, resolve
+from .job import Job
 from .logits import Rows, as_rows
-from .params import (
-    MAX_POSITION,
-    SamplingParams,
-    check_position,
-    check_threads,
-    fresh_seed,
-    make_plan,
-    place_draw,
-    replace_fields,
-)
-from .result import SampleResult, as_given, bad_row, check_out
-
-
-def sample(
-    logits: Any,
-    *,
-    temperature: ArrayLike = 1.0,
-    top_k: ArrayLike | None = 0,
-    top_p: ArrayLike = 1.0,
-    min_p: ArrayLike = 0.0,
-    seed: ArrayLike | None = None,
-    position: ArrayLike | None = None,
-    stream: ArrayLike | None = None,
-    engine: str | None = None,
-    isa: str | None = None,
-    n_threads: int | None = None,
-    out: Any = None,
-) -> SampleResult:
-    """Draw one token for each row of logits. Pure: the same arguments give the same tokens.
-
-    Parameters
-    ----------
-    logits : float32 NumPy array or torch CPU tensor of shape (V,) or (B, V)
-        Read where it lies and never changed; any row stride and alignment.
-    temperature, top_k, top_p, min_p : scalar, or one per row, shape (B,)
-        As in `SamplingParams`.
-    seed : int or one per row, optional
-        In [0, 2**64); int64 from NumPy and torch is read as 64 bits. None draws a fresh one, which
-        the result tells.
-    position : int or one per row
-        In [0, 2**64): how many tokens have been drawn for this sequence, the prompt not counted; 0
-        for the first. Any number that is never used twice with one (seed, stream) will do.
-        Required when `seed` is given; 0 otherwise.
-    stream : int, one per row, or "row"
-        In [0, 2**32): which continuation of the seed. "row" puts row b on stream b. Required with
-        one seed for more than one row; "row" when the seed is fresh; 0 otherwise.
-    engine : {None, "auto", "native", "reference"}
-        None and "auto" take the native engine where it is installed. All give the same tokens.
-    isa : str, optional
-        An instruction set of `info`'s ``isa_usable``; None takes the best one.
-    n_threads : int, optional
-        At least 1; None lets fastsample choose.
-    out : int64 array or torch.int64 CPU tensor of shape ``logits.shape[:-1]``, optional
-        Written only when every row has its token; it becomes the result's `tokens`.
-
-    Returns
-    -------
-    SampleResult
-        `tokens`, int64 of shape ``logits.shape[:-1]``, a tensor for torch logits; and `seed`.
-
-    Raises
-    ------
-    TypeError
-        An argument of the wrong kind or dtype.
-    ValueError
-        A value out of range, a shape that does not fit, a row that holds NaN or +inf, or nothing
-        but -inf.
-    RuntimeError
-        An engine or instruction set that this machine lacks.
-
-    Notes
-    -----
-    A token is drawn with integer masses and a counter-based generator, Philox4x32-10 under the key
-    `seed` and the counter (position, stream). Nothing else enters: not the other rows, the number
-    of threads, the instruction set or the engine. `info`'s ``rule_version`` names the rule.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import fastsample
-    >>> logits = np.array([4.0, 2.0, 1.0], dtype=np.float32)
-    >>> [int(fastsample.sample(logits, seed=7, position=i).tokens) for i in range(8)]
-    [0, 0, 0, 0, 2, 0, 0, 0]
-    >>> fastsample.sample(np.stack([logits, -logits]), temperature=0).tokens
-    array([0, 2])
-    """
-    rows = as_rows(logits)
-    n_rows = len(rows.values)
-    destination = None if out is None else check_out(out, rows.shape, torch=rows.torch)
-    seed, position, stream = place_draw(n_rows, seed, position, stream)
-    plan = make_plan(
-        n_rows,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        position=position,
-        stream=stream,
-    )
-    tokens = _draw(rows, plan, resolve(engine, isa), isa, check_threads(n_threads))
-    if destination is None:
-        return SampleResult(as_given(tokens, rows.shape, torch=rows.torch), seed)
-    destination[...] = tokens.reshape(rows.shape)
-    return SampleResult(out, seed)
-
-
-def _draw(
-    rows: Rows, plan: NDArray[np.void], run: Run, isa: str | None, n_threads: int | None
-) -> NDArray[np.int64]:
-    """Draw a token per row, or raise for the first bad row."""
-    tokens = np.empty(len(plan), np.int64)
-    status = np.empty(len(plan), np.uint8)
-    run(rows.values, plan, tokens, status, isa=isa, n_threads=n_threads)
-    if np.count_nonzero(status):
-        raise bad_row(rows.values, rows.shape, status)
-    return tokens
-
-
-class _Turn:
-    """One user of a sampler at a time: a second is refused, not kept waiting."""
-
-    __slots__ = ("__weakref__", "_lock", "_owner")
-
-    def __init__(self) -> None:
-        self.renew()
-        _TURNS.add(self)
-
-    def renew(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
-
-    def __enter__(self) -> None:
-        me = threading.get_ident()
-        # A turn of this very thread was cut short, by Ctrl-C or a signal, before it could end.
-        if not self._lock.acquire(False) and self._owner != me:
-            raise RuntimeError(
-                "this Sampler is being used by another thread, and a sampler serves one sequence "
-                "(give each thread its own, or call `sample`, which keeps no state)"
-            )
-        self._owner = me
-
-    def __exit__(self, *_: object) -> None:
-        # A child that was forked inside its own turn finds the lock renewed.
-        if self._lock.locked():
-            self._lock.release()
-
-
-_TURNS: weakref.WeakSet[_Turn] = weakref.WeakSet()
-
-
-def _free_turns() -> None:
-    """In a forked child: the threads that had a turn in the parent are not here to end it."""
-    for turn in _TURNS:
-        turn.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_turns)
+from .params import SamplingParams, check_position, check_threads, make_plan, replace_fields
+from .result import SampleResult, as_given
+from .roster import Batch, Roster, as_ids, as_number
+from .sample import as_result, as_told, draw, first_bad, marks
+from .sequences import Sequence, start, token_lists
+from .turn import Turn
 
 
 class Sampler:
-    """Draw the tokens of one sequence, or of B continuations of one prompt, step by step.
+    """Draw the tokens of one sequence, of B continuations of one, or of many that come and go.
 
-    A sampler holds its parameters, which are fixed, a seed and a position. Each call draws at the
-    position and moves it on by one; after an error it stands where it stood.
+    A sampler holds sequences. Each has its own parameters, which are fixed, a seed, a stream, a
+    position and tokens. A call draws one token for each, appends it and moves the position on by
+    one; after an error all stands where it stood.
 
     Parameters
     ----------
-    params : SamplingParams, optional
-        Defaults where left out.
+    params : SamplingParams or list of SamplingParams, optional
+        One, or the defaults where left out: the first call decides how many sequences there are.
+        With logits of shape (V,) it is one, number 0. With shape (B, V) they are B continuations of
+        that one: the same seed, on the streams 0 to B - 1.
+        A list, which may be empty: one sequence for each, numbered from 0. Each has the seed of its
+        parameters, or a fresh one, on stream 0; more may come with `add` and go with `remove`.
+    prompt : tokens, or one list of tokens per sequence, optional
+        The tokens before the first draw, for penalties. They do not count in the position.
+    valid_vocab : int, optional
+        As in `sample`, for all calls.
     engine, isa, n_threads
         As in `sample`.
     **keywords
@@ -193,21 +48,24 @@ class Sampler:
     Raises
     ------
     TypeError
-        Another `params`, a keyword that is not a field, a value of the wrong kind.
+        Other `params`, a keyword that is not a field, a value of the wrong kind.
     ValueError
-        A value out of range.
+        A value out of range, an unknown engine or instruction set.
     RuntimeError
-        The native engine asked for where it is not installed.
+        An engine or instruction set that this machine lacks.
 
     Notes
     -----
-    ``sampler(logits)`` with float32 logits of shape (V,) returns an int. With shape (B, V) it
-    returns int64 tokens of shape (B,), a torch.int64 tensor for a torch tensor; row b draws on
-    stream b. Calls of one sequence must keep B: rows that come and go have their own seeds and
-    positions, which `sample` takes. One thread at a time may use a sampler; another is refused.
+    ``sampler(logits)`` returns an int for logits of shape (V,), and int64 tokens of shape (B,) for
+    (B, V), a torch.int64 tensor for a torch tensor. `sample` tells log-probabilities too.
 
-    Guarantees: step i gives the token of ``sample(logits, seed=sampler.seed, position=i,
-    stream="row", ...)``, whatever the machine; also in a clone, after pickling, in a forked child.
+    Penalties look at each sequence's own tokens: its prompt, and the output that the sampler keeps,
+    both drawn and taken over with `accept`. One thread at a time may use a sampler; another is
+    refused.
+
+    Guarantees: a sequence's token is the one of ``fastsample.sample(row, seed=..., stream=...,
+    position=..., prompt=..., output=...)`` with what `sequence` tells of it, whatever the machine
+    and whoever else is in the batch; also in a clone, after pickling, in a forked child.
 
     Examples
     --------
@@ -221,57 +79,80 @@ class Sampler:
     True
     >>> sampler.position
     5
+
+    A batch whose rows come and go:
+
+    >>> greedy, warm = fastsample.SamplingParams(temperature=0), fastsample.SamplingParams(seed=3)
+    >>> sampler = fastsample.Sampler([greedy, warm])
+    >>> tokens = sampler(np.stack([logits, logits]))
+    >>> done = sampler.remove(0)
+    >>> done.output
+    [1]
+    >>> sampler.add(presence_penalty=0.5, prompt=[1, 1, 3], seed=4)
+    2
+    >>> tokens = sampler(np.stack([logits, logits]), sequences=[2, 1])
+    >>> sampler.ids, sampler.sequence(1).position, sampler.sequence(2).position
+    ((1, 2), 2, 1)
     """
 
-    _params: SamplingParams
+    _roster: Roster
+    _valid_vocab: int | None
     _engine: str | None
     _isa: str | None
     _n_threads: int | None
-    _seed: int
-    _position: int
-    _n_rows: int | None
     _run: Run
-    _plan: NDArray[np.void]
-    _turn: _Turn
+    _turn: Turn
 
     def __init__(
         self,
-        params: SamplingParams | None = None,
+        params: SamplingParams | AnySequence[SamplingParams] | None = None,
         /,
         *,
+        prompt: Any = None,
+        valid_vocab: int | None = None,
         engine: str | None = None,
         isa: str | None = None,
         n_threads: int | None = None,
         **keywords: Any,
     ) -> None:
-        params = replace_fields(params, keywords)
-        seed = fresh_seed() if params.seed is None else params.seed
         self.__setstate__(
             {
-                "params": params,
+                "roster": Roster(params, prompt, keywords),
+                "valid_vocab": valid_vocab,
                 "engine": engine,
                 "isa": isa,
                 "n_threads": check_threads(n_threads),
-                "seed": seed,
-                "position": 0,
-                "n_rows": None,
             }
         )
+        if isa is not None:
+            # A step without rows, in which the engine refuses an instruction set that it lacks.
+            draw(as_rows(np.empty((0, 1), np.float32)), make_plan(0), None, engine=engine, isa=isa)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The numbers of the sequences, ascending: the rows of a call that names none."""
+        return self._roster.ids
 
     @property
     def params(self) -> SamplingParams:
-        """The parameters, as given."""
-        return self._params
+        """The parameters as given, where all sequences share them."""
+        params: SamplingParams = self._roster.shared("params")
+        return params
 
     @property
     def seed(self) -> int:
-        """The seed in use: that of `params`, or the fresh one drawn in its place."""
-        return self._seed
+        """The seed in use, that of `params` or a fresh one, where all sequences share it."""
+        seed: int = self._roster.shared("seed")
+        return seed
 
     @property
     def position(self) -> int:
-        """How many tokens have been drawn for this sequence, the prompt not counted."""
-        return self._position
+        """How many tokens have been drawn for each sequence, the prompt not counted.
+
+        Those that it took over with `accept` count too. Where it is the same number for all.
+        """
+        position: int = self._roster.shared("position")
+        return position
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name[0] != "_":
@@ -281,12 +162,23 @@ class Sampler:
             )
         super().__setattr__(name, value)
 
-    def __call__(self, logits: Any) -> Any:
-        """Draw the next token of each row, and move the position on by one.
+    def sequence(self, number: int) -> Sequence:
+        """Look at one sequence: its parameters, seed, stream, position, prompt and output."""
+        return self._roster.chosen((as_number(number),))[0]
+
+    def __call__(
+        self, logits: Any, *, sequences: Any = None, mask: Any = None, bias: Any = None
+    ) -> Any:
+        """Draw the next token of each row, append it and move the position on by one.
 
         Parameters
         ----------
-        logits : float32 NumPy array or torch CPU tensor of shape (V,) or (B, V)
+        logits : array of shape (V,) or (B, V)
+            As in `fastsample.sample`.
+        sequences : int, or list of B int, optional
+            Whose row each one is. None: row b is that of the b-th of `ids`.
+        mask, bias
+            As in `fastsample.sample`, for this call.
 
         Returns
         -------
@@ -295,80 +187,227 @@ class Sampler:
         Raises
         ------
         TypeError, ValueError
-            As `sample`; also ValueError for another B than in the last call, or at position 2**64.
+            As `fastsample.sample`; also ValueError for an unknown or repeated number, for another
+            B than there are sequences, for a token of the history that `logits` has no column for,
+            and at position 2**64.
         RuntimeError
             Another thread is using this sampler.
         """
         with self._turn:
-            rows = as_rows(logits)
-            plan = self._next_plan(len(rows.values))
-            tokens = _draw(rows, plan, self._run, self._isa, self._n_threads)
-            if self._n_rows is None:
-                self._n_rows = len(tokens)
-            self._position += 1
-        return as_given(tokens, rows.shape, torch=rows.torch) if rows.shape else int(tokens[0])
+            rows = as_rows(logits, self._valid_vocab)
+            batch = self._roster.batch_of(len(rows.values), as_ids(sequences))
+            batch.to_next_position()
+            adjustments = batch.adjustments(rows, mask, bias)
+            job = Job(rows.values, rows.vocabulary, batch.plan, adjustments)
+            self._run(job, batch.outcome, isa=self._isa, n_threads=self._n_threads)
+            if np.count_nonzero(batch.outcome.status):
+                raise first_bad(job, rows.shape, batch.outcome.status)
+            tokens = batch.drawn.tolist()
+            self._roster.move_on(batch, tokens)
+            if rows.shape:
+                return as_given(batch.drawn.copy(), rows.shape, torch=rows.torch)
+        return tokens[0]
 
-    def reset(self, position: int = 0) -> None:
-        """Go to a position, and forget how many rows the last call had. The seed stays."""
+    def sample(
+        self,
+        logits: Any,
+        *,
+        sequences: Any = None,
+        mask: Any = None,
+        bias: Any = None,
+        logprobs: int | None = None,
+        form: str | tuple[str, ...] = "raw",
+        on_invalid: str = "raise",
+    ) -> SampleResult:
+        """Draw like a call of the sampler, and tell all that `fastsample.sample` tells.
+
+        Parameters
+        ----------
+        logits, sequences, mask, bias
+            As in a call.
+        logprobs, form, on_invalid
+            As in `fastsample.sample`. A sequence whose row is marked as bad gets no token and stays
+            at its position.
+
+        Returns
+        -------
+        SampleResult
+            Its seed is one per row for a sampler made from a list.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As a call.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import fastsample
+        >>> sampler = fastsample.Sampler(temperature=0.5, seed=1)
+        >>> result = sampler.sample(np.zeros(4, dtype=np.float32), logprobs=2)
+        >>> result.top_tokens, result.top_logprobs.round(3)
+        (array([0, 1]), array([-1.386, -1.386]))
+        """
+        with self._turn:
+            rows = as_rows(logits, self._valid_vocab)
+            told = as_told(logprobs, form, rows.vocabulary)
+            marks(on_invalid, 0)
+            batch = self._roster.batch_of(len(rows.values), as_ids(sequences))
+            batch.to_next_position()
+            adjustments = batch.adjustments(rows, mask, bias)
+            outcome = draw(
+                rows,
+                batch.plan,
+                adjustments,
+                told,
+                kept_count=True,
+                engine=self._engine,
+                isa=self._isa,
+                n_threads=self._n_threads,
+                on_invalid=on_invalid,
+            )
+            self._roster.move_on(batch, outcome.tokens.ravel().tolist())
+            seed = self._seed_of(batch, rows)
+        return as_result(outcome, rows, seed, told)
+
+    def accept(self, tokens: Any, *, sequences: Any = None) -> None:
+        """Append tokens that came from elsewhere, such as those that a grammar forces.
+
+        The position moves on by one for each, as if they had been drawn. Before the first call of
+        a sampler made from one `SamplingParams`, its continuations all get them.
+
+        Parameters
+        ----------
+        tokens : int, list of int, or a list of these
+            For one sequence a token or a list of tokens; for several a list with one of these for
+            each, so that the tokens of a call may be handed to another sampler's `accept`.
+        sequences : int or list of int, optional
+            Whose they are. None: one entry for each of `ids`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Something else than tokens, an unknown or repeated number, another number of entries.
+        RuntimeError
+            Another thread is using this sampler.
+
+        Examples
+        --------
+        >>> import fastsample
+        >>> sampler = fastsample.Sampler(seed=1, presence_penalty=0.5)
+        >>> sampler.accept([5, 9])
+        >>> sampler.position, sampler.sequence(0).output
+        (2, [5, 9])
+        """
+        with self._turn:
+            chosen = self._roster.chosen(as_ids(sequences))
+            lists = token_lists("tokens", tokens, len(chosen))
+            for sequence, accepted in zip(chosen, lists, strict=True):
+                sequence.extend(accepted)
+
+    def add(
+        self,
+        params: SamplingParams | None = None,
+        *,
+        prompt: Any = (),
+        stream: int = 0,
+        **keywords: Any,
+    ) -> int:
+        """Let a sequence come, in a sampler made from a list.
+
+        Parameters
+        ----------
+        params : SamplingParams, optional
+            The defaults where left out; without a seed it gets a fresh one.
+        prompt : list of tokens
+            Its tokens before the first draw.
+        stream : int
+            In [0, 2**32). Sequences of equal seed draw with equal numbers unless their streams
+            differ.
+        **keywords
+            Fields of `SamplingParams`; they win over those of `params`.
+
+        Returns
+        -------
+        int
+            Its number, which no other sequence of this sampler has had or will have.
+
+        Raises
+        ------
+        TypeError
+            As the sampler's own making; also where it was not made from a list.
+        ValueError
+            A value out of range.
+        RuntimeError
+            Another thread is using this sampler.
+        """
+        chosen = replace_fields(params, keywords)
+        (tokens,) = token_lists("prompt", prompt, 1)
+        sequence = start(chosen, tokens, checks.STREAM.one(stream))
+        with self._turn:
+            return self._roster.add(sequence)
+
+    def remove(self, number: int) -> Sequence:
+        """Let a sequence go, and return it; no other moves.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `add`; also ValueError for an unknown number.
+        """
+        with self._turn:
+            return self._roster.remove(as_number(number))
+
+    def reset(self, position: int = 0, *, sequences: Any = None) -> None:
+        """Go to a position. Parameters, seed and prompt stay, output from there on is forgotten.
+
+        At 0, a sampler made from one `SamplingParams` starts anew: the next call decides how many
+        continuations there are. Beyond the output, its tokens stay the last that are known.
+
+        Parameters
+        ----------
+        position : int
+            In [0, 2**64).
+        sequences : int or list of int, optional
+            Which of them go there; None: all.
+        """
         position = check_position(position)
         with self._turn:
-            self._position = position
-            self._n_rows = None
+            self._roster.reset(position, as_ids(sequences))
 
     def clone(self) -> Sampler:
         """Copy the sampler: from here on both draw the same, neither moves the other."""
         return copy.copy(self)
 
-    def _next_plan(self, n_rows: int) -> NDArray[np.void]:
-        """The plan of this step, in the memory of the last one where that fits."""
-        if self._n_rows not in (None, n_rows):
-            raise ValueError(
-                f"`logits` must have {self._n_rows} rows as in the last call, got {n_rows} (call "
-                "reset() to start anew, or sample() with per-row seeds for rows that come and go)"
-            )
-        if self._position > MAX_POSITION:
-            raise ValueError(
-                f"`position` must be in [0, 2**64), got {self._position} (every position of this "
-                "seed has been drawn; make a Sampler with another)"
-            )
-        if len(self._plan) != n_rows:
-            chosen = self._params
-            self._plan = make_plan(
-                n_rows,
-                temperature=chosen.temperature,
-                top_k=chosen.top_k,
-                top_p=chosen.top_p,
-                min_p=chosen.min_p,
-                seed=self._seed,
-                stream="row",
-            )
-        self._plan["position"] = self._position
-        return self._plan
+    def _seed_of(self, batch: Batch, rows: Rows) -> Any:
+        """What a result tells: one seed for one row, and for continuations; else one per row."""
+        if not self._roster.comes_and_goes:
+            return self.seed
+        seeds = [one.seed for one in batch.sequences]
+        return np.array(seeds, np.uint64) if rows.shape else seeds[0]
 
     def __getstate__(self) -> dict[str, Any]:
         with self._turn:
             return {
-                "params": self._params,
+                "roster": self._roster.copy(),
+                "valid_vocab": self._valid_vocab,
                 "engine": self._engine,
                 "isa": self._isa,
                 "n_threads": self._n_threads,
-                "seed": self._seed,
-                "position": self._position,
-                "n_rows": self._n_rows,
             }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._params = state["params"]
+        self._roster = state["roster"]
+        self._valid_vocab = state["valid_vocab"]
         self._engine = state["engine"]
         self._isa = state["isa"]
         self._n_threads = state["n_threads"]
-        self._seed = state["seed"]
-        self._position = state["position"]
-        self._n_rows = state["n_rows"]
         self._run = resolve(self._engine, self._isa)
-        self._plan = make_plan(0)
-        self._turn = _Turn()
+        self._turn = Turn()
 
     def __repr__(self) -> str:
-        params = replace(self._params, seed=self._seed)
-        return f"Sampler({params}, position={self._position})"
+        sequences = self._roster.chosen(None)
+        if self._roster.comes_and_goes or len({one.position for one in sequences}) > 1:
+            return f"Sampler({len(sequences)} sequences)"
+        params = replace(self.params, seed=self.seed)
+        return f"Sampler({params}, position={self.position})"

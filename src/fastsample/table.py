@@ -60,8 +60,8 @@ def candidates(
 
     Parameters
     ----------
-    logits : float32 array or torch CPU tensor of shape (V,)
-        One row. It does not change.
+    logits : array of shape (V,)
+        One row, of any kind and dtype that `sample` takes. It does not change.
     n : int
         How many tokens to list, at least 1. A vocabulary with fewer is listed whole.
     temperature, top_k, top_p, min_p
@@ -128,12 +128,12 @@ def _one_row(logits: Any) -> NDArray[np.float32]:
     rows = as_rows(logits)
     if rows.shape:
         raise ValueError(
-            f"`logits` must be one row of shape (V,), got {tuple(logits.shape)} (pass `logits[0]`)"
+            f"`logits` must be one row of shape (V,), got {rows.values.shape} (pass `logits[0]`)"
         )
-    row: NDArray[np.float32] = rows.values[0]
+    row = reference.widen(rows.values[0])
     status = reference.status(row)
     if status != reference.OK:
-        raise bad_row(rows.values, rows.shape, np.array([status], dtype=np.uint8))
+        raise bad_row({0: row}, rows.shape, np.array([status], dtype=np.uint8))
     return row
 
 

@@ -1,18 +1,26 @@
 """The engines. Each is a module with one door, ``run``, and all give the same bits.
 
-    run(rows, plan, tokens, status, *, isa=None, n_threads=None) -> None
+    run(job, out, *, isa=None, n_threads=None) -> None
 
-An engine reads float32 `rows` of shape (B, V) and a `plan` of shape (B,), writes `tokens` (int64)
-and `status` (uint8), and raises for nothing that a row holds.
+An engine reads a `Job`, writes an `Outcome`, and raises for nothing that a row holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from typing import Protocol
 
-Run = Callable[..., None]
+from fastsample.job import Job, Outcome
+
+
+class Run(Protocol):
+    """An engine's door."""
+
+    def __call__(
+        self, job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None
+    ) -> None:
+        """Draw for every row of the job."""
 
 
 @cache

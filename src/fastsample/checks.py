@@ -1,0 +1,372 @@
+"""One number at a time: what each parameter may be, and what is said when it is not."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bad = NDArray[np.bool_]
+"""Which rows have a value out of range, where that is noted instead of raised."""
+
+
+def per_row(value: Any) -> bool:
+    """Tell a value given per row from one given for all rows."""
+    return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
+
+
+def _bare(value: Any) -> Any:
+    """Take a NumPy scalar, or an array without dimensions, out of its box."""
+    if getattr(value, "ndim", None) != 0 or isinstance(value, np.ma.MaskedArray):
+        return value
+    bare = value.item()
+    if bare == 0 and str(value.dtype).removeprefix("torch.") == "float32":
+        return _widened(np.asarray(getattr(value, "detach", lambda: value)())).item()
+    return bare
+
+
+def _widened(values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Widen float32, denormals by their bits: the processor may be set to read them as 0."""
+    bits = np.array(values).view(np.uint32)
+    size = (bits & np.uint32(0x7FFFFFFF)) * 2.0**-149
+    denormal = np.where(bits >> np.uint32(31), -size, size)
+    is_denormal = (bits & np.uint32(0x7F800000)) == 0
+    return np.where(is_denormal, denormal, values.astype(np.float64))
+
+
+def _is_int64(value: Any) -> bool:
+    return str(getattr(value, "dtype", "")) in ("int64", ">i8", "torch.int64")
+
+
+def at(row: int | None) -> str:
+    """Name a row in a message."""
+    return "" if row is None else f" at row {row}"
+
+
+@dataclass(frozen=True)
+class Parameter(ABC):
+    """One numeric parameter: its name, what it must be, the way out, and its closed range."""
+
+    name: str
+    rule: str
+    way_out: str
+    low: float
+    high: float
+    dtype: type[np.generic]
+    plain: ClassVar[Any]
+    kind: ClassVar[str]
+    dtype_kinds: ClassVar[str]
+
+    @abstractmethod
+    def number(self, value: Any, row: int | None = None) -> Any:
+        """Return `value` as the Python number that the parameter holds, its range unchecked."""
+
+    def wrong_kind(self, got: str, row: int | None = None) -> TypeError:
+        """Make the error for a value of another kind."""
+        return TypeError(f"`{self.name}` must be {self.kind}, got {got}{at(row)} ({self.way_out})")
+
+    def out_of_range(self, number: Any, row: int | None = None) -> ValueError:
+        """Make the error for a number out of range."""
+        return ValueError(
+            f"`{self.name}` must be {self.rule}, got {number}{at(row)} ({self.way_out})"
+        )
+
+    def one(self, value: Any) -> Any:
+        """Check a value for all rows."""
+        if type(value) is self.plain and self.low <= value <= self.high:
+            return value
+        number = self.number(value)
+        if self.low <= number <= self.high:
+            return number
+        raise self.out_of_range(number)
+
+    def scalar(self, value: Any) -> Any:
+        """Check a value that may not be given per row."""
+        if per_row(value):
+            raise TypeError(
+                f"`{self.name}` must be {self.kind}, got {type(value).__name__} (for one value per "
+                "row call sample(), which takes them)"
+            )
+        return self.one(value)
+
+    def column(self, value: Any, n_rows: int, bad: Bad | None = None) -> NDArray[Any]:
+        """Check a value given per row: shape, kind and range.
+
+        The first row out of range is an error. With `bad`, all of them are marked there, and any
+        value stands in for theirs.
+        """
+        array = None if isinstance(value, (list, tuple)) else self._array(value)
+        shape = (len(value),) if array is None else array.shape
+        if shape != (n_rows,):
+            raise ValueError(
+                f"`{self.name}` must be a scalar or have shape (B,) = ({n_rows},), got {shape} "
+                "(one value per row of `logits`)"
+            )
+        if array is None:
+            return self._one_by_one(value, bad)
+        if array.dtype.kind not in self.dtype_kinds:
+            raise self.wrong_kind(f"an array of {array.dtype}")
+        # Python's comparisons are exact between integer types, where NumPy's depend on its version.
+        if n_rows and not (self.low <= array.min().item() and array.max().item() <= self.high):
+            return self._one_by_one(array.tolist(), bad)
+        return array
+
+    def _one_by_one(self, values: Sequence[Any], bad: Bad | None) -> NDArray[Any]:
+        numbers = []
+        for row, value in enumerate(values):
+            number = value if type(value) is self.plain else self.number(value, row)
+            if not self.low <= number <= self.high:
+                number = self._off_limits(number, row, bad)
+            numbers.append(number)
+        return np.array(numbers, self.dtype)
+
+    def _off_limits(self, number: Any, row: int, bad: Bad | None) -> Any:
+        """Mark a row whose number is out of range, or refuse it."""
+        number = self.number(number)
+        if self.low <= number <= self.high:
+            return number
+        if bad is None:
+            raise self.out_of_range(number, row)
+        bad[row] = True
+        return 1  # which every parameter may be
+
+    def _array(self, value: Any) -> NDArray[Any]:
+        if isinstance(value, np.ma.MaskedArray):
+            raise self.wrong_kind("a masked array")
+        try:
+            return np.asarray(value)
+        except (TypeError, RuntimeError) as error:
+            raise self.wrong_kind(f"{type(value).__name__}: {error}") from error
+
+
+class Real(Parameter):
+    """A parameter that the rule rounds to float32; its range is that of the rounded value."""
+
+    plain = float
+    kind = "a number"
+    dtype_kinds = "fiu"
+
+    def number(self, value: Any, row: int | None = None) -> float:
+        bare = _bare(value)
+        if isinstance(bare, bool) or not isinstance(bare, (int, float, np.floating)):
+            raise self.wrong_kind(f"{type(value).__name__} {value!r}", row)
+        try:
+            return float(bare)
+        except OverflowError:
+            return math.inf if bare > 0 else -math.inf
+
+    def _array(self, value: Any) -> NDArray[Any]:
+        array = super()._array(value)
+        return _widened(array) if array.dtype == np.float32 else array
+
+
+class Whole(Parameter):
+    """A parameter that is an integer."""
+
+    plain = int
+    kind = "an integer"
+    dtype_kinds = "iu"
+
+    def number(self, value: Any, row: int | None = None) -> int:
+        bare = _bare(value)
+        if isinstance(bare, bool) or not isinstance(bare, int):
+            raise self.wrong_kind(f"{type(value).__name__} {value!r}", row)
+        return int(bare)
+
+
+class _TopK(Whole):
+    """top_k: None and -1 are other spellings of 0, off."""
+
+    def number(self, value: Any, row: int | None = None) -> int:
+        number = 0 if value is None else super().number(value, row)
+        return 0 if number == -1 else number
+
+
+class _Seed(Whole):
+    """seed: int64 from NumPy and torch, which lack or avoid uint64, is read as 64 bits."""
+
+    def number(self, value: Any, row: int | None = None) -> int:
+        number = super().number(value, row)
+        return number & (2**64 - 1) if _is_int64(value) else number
+
+    def _array(self, value: Any) -> NDArray[Any]:
+        array = super()._array(value)
+        return array.astype(np.int64).view(np.uint64) if _is_int64(array) else array
+
+
+class _Scope(Whole):
+    """A penalty's scope: one of three names, or how many of the last tokens it sees."""
+
+    kind = "a name or an integer"
+
+    def one(self, value: Any) -> Any:
+        """Check a scope, and return the number that engines know it by."""
+        if not isinstance(value, str):
+            return super().one(value)
+        if value not in SCOPES:
+            raise self.out_of_range(repr(value))
+        return SCOPES[value]
+
+
+SCOPES = {"all": -1, "prompt": -2, "output": -3}
+"""The scopes that have names, by the numbers that engines know them by."""
+
+# The last float64 values that float32 rounds to something allowed: -2^-150 to zero, 1 + 2^-24 to
+# one, the last one under half a step past float32's largest to that largest, and the first one over
+# 2^-150 to the smallest that is not zero.
+_ZERO, _ONE = -(2.0**-150), 1.0 + 2.0**-24
+_FINITE = math.nextafter(2.0**128 - 2.0**103, 0.0)
+_OVER_ZERO = math.nextafter(2.0**-150, 1.0)
+
+TEMPERATURE = Real(
+    name="temperature",
+    rule="0 or a finite number > 0",
+    way_out="0 takes the top token, 1 changes nothing",
+    low=_ZERO,
+    high=_FINITE,
+    dtype=np.float64,
+)
+TOP_P = Real(
+    name="top_p",
+    rule="in [0, 1]",
+    way_out="a share of the mass such as 0.95; 1 is off",
+    low=_ZERO,
+    high=_ONE,
+    dtype=np.float64,
+)
+MIN_P = Real(
+    name="min_p",
+    rule="in [0, 1]",
+    way_out="a share of the top token's probability such as 0.05; 0 is off",
+    low=_ZERO,
+    high=_ONE,
+    dtype=np.float64,
+)
+REPETITION_PENALTY = Real(
+    name="repetition_penalty",
+    rule="a finite number > 0",
+    way_out="above 1 it makes tokens of the history less likely; 1 is off",
+    low=_OVER_ZERO,
+    high=_FINITE,
+    dtype=np.float64,
+)
+FREQUENCY_PENALTY = Real(
+    name="frequency_penalty",
+    rule="a finite number",
+    way_out="what each occurrence in the history takes off a logit; 0 is off",
+    low=-_FINITE,
+    high=_FINITE,
+    dtype=np.float64,
+)
+PRESENCE_PENALTY = Real(
+    name="presence_penalty",
+    rule="a finite number",
+    way_out="what any occurrence in the history takes off a logit; 0 is off",
+    low=-_FINITE,
+    high=_FINITE,
+    dtype=np.float64,
+)
+TOP_K = _TopK(
+    name="top_k",
+    rule="a count of tokens in [1, 2**63), or off",
+    way_out="0, -1 and None are off",
+    low=0,
+    high=2**63 - 1,
+    dtype=np.int64,
+)
+MIN_KEEP = Whole(
+    name="min_keep",
+    rule="a count of tokens in [1, 2**63)",
+    way_out="every filter keeps at least so many; 1 changes nothing",
+    low=1,
+    high=2**63 - 1,
+    dtype=np.int64,
+)
+REPETITION_SCOPE, FREQUENCY_SCOPE, PRESENCE_SCOPE = (
+    _Scope(
+        name=name,
+        rule='"all", "prompt", "output" or a count of tokens in [0, 2**63)',
+        way_out="a count n means the last n tokens of prompt and output",
+        low=0,
+        high=2**63 - 1,
+        dtype=np.int64,
+    )
+    for name in ("repetition_scope", "frequency_scope", "presence_scope")
+)
+SEED = _Seed(
+    name="seed",
+    rule="in [0, 2**64)",
+    way_out="take it modulo 2**64, or leave `seed` out for a fresh one",
+    low=0,
+    high=2**64 - 1,
+    dtype=np.uint64,
+)
+POSITION = Whole(
+    name="position",
+    rule="in [0, 2**64)",
+    way_out="how many tokens have been drawn for this sequence",
+    low=0,
+    high=2**64 - 1,
+    dtype=np.uint64,
+)
+STREAM = Whole(
+    name="stream",
+    rule="in [0, 2**32)",
+    way_out='which continuation of one seed; "row" puts row b on stream b',
+    low=0,
+    high=2**32 - 1,
+    dtype=np.uint32,
+)
+THREADS = Whole(
+    name="n_threads",
+    rule="in [1, 2**31)",
+    way_out="None lets fastsample choose",
+    low=1,
+    high=2**31 - 1,
+    dtype=np.int64,
+)
+DRAWS = Whole(
+    name="n",
+    rule="a count of draws in [1, 2**32]",
+    way_out="None draws one token and adds no axis",
+    low=1,
+    high=2**32,
+    dtype=np.int64,
+)
+LOGPROBS = Whole(
+    name="logprobs",
+    rule="a count of tokens in [0, V]",
+    way_out="how many top tokens are told of; 0 tells of the drawn one only",
+    low=0,
+    high=2**63 - 1,
+    dtype=np.int64,
+)
+
+STAGES = ("temperature", "top_k", "top_p", "min_p")
+"""Every stage, in the default order."""
+
+
+def stages_code(stages: Any) -> int:
+    """Check an order of stages, and write it as engines read it: four bits each, first lowest."""
+    if not isinstance(stages, (tuple, list)):
+        raise TypeError(
+            f"`stages` must be a tuple of names, got {type(stages).__name__} {stages!r} "
+            f"(all of them, in the default order: {STAGES})"
+        )
+    code = 0
+    for place, stage in enumerate(stages):
+        if stage not in STAGES:
+            raise ValueError(
+                f"`stages` must hold names of stages, got {stage!r} (they are {STAGES})"
+            )
+        if stage in stages[:place]:
+            raise ValueError(
+                f"`stages` must hold each stage once, got {stage!r} twice (leave one of them out)"
+            )
+        code |= (STAGES.index(stage) + 1) << (4 * place)
+    return code

@@ -1,0 +1,100 @@
+"""Arrays of other libraries, read where they lie: the DLPack protocol, and bfloat16 through it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_CPU = 1
+_BFLOAT16 = (4, 16, 1)  # type code, bits, lanes
+
+_pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor of dlpack.h, the start of what a capsule named "dltensor" points at."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Memory:
+    """Memory as NumPy asks for it, and the capsule that frees it when the last array is gone."""
+
+    def __init__(self, capsule: Any, interface: dict[str, Any]) -> None:
+        self.capsule = capsule
+        self.__array_interface__ = interface
+
+
+def memory_of(array: Any, name: str) -> tuple[NDArray[Any], bool]:
+    """Look at an array that has ``__dlpack__``. Nothing is copied.
+
+    Parameters
+    ----------
+    array : object
+    name : str
+        What messages call it.
+
+    Returns
+    -------
+    memory : array
+    is_bfloat16 : bool
+        Whether the memory is bfloat16, shown as uint16.
+
+    Raises
+    ------
+    TypeError
+        It is not on the CPU, or neither NumPy nor this room can read it.
+    """
+    kind = f"{type(array).__module__}.{type(array).__qualname__}"
+    device = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _CPU
+    if device != _CPU:
+        raise TypeError(
+            f"`{name}` must be on the CPU, got a {kind} on a device of DLPack's type {device} "
+            "(copy it to the host first)"
+        )
+    try:
+        return np.from_dlpack(array), False
+    except Exception as error:  # it is the other library's, and may be anything
+        bits = _bfloat16_bits(array)
+        if bits is None:
+            raise TypeError(
+                f"`{name}` must be an array that NumPy reads through DLPack, or bfloat16, got a "
+                f"{kind}: {error} (pass it through `np.asarray`)"
+            ) from error
+        return bits, True
+
+
+def _bfloat16_bits(array: Any) -> NDArray[np.uint16] | None:
+    """Read a capsule of bfloat16, which NumPy's own reader refuses; None for any other."""
+    try:
+        capsule = array.__dlpack__()
+    except Exception:
+        return None
+    tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))
+    if (tensor.code, tensor.bits, tensor.lanes) != _BFLOAT16:
+        return None
+    interface = {
+        "version": 3,
+        "typestr": np.dtype(np.uint16).str,
+        "shape": tuple(tensor.shape[: tensor.ndim]),
+        "strides": tuple(2 * s for s in tensor.strides[: tensor.ndim]) if tensor.strides else None,
+        "data": ((tensor.data or 0) + tensor.byte_offset, True),
+    }
+    # The capsule keeps its name, so it stays the one who frees the memory.
+    return np.asarray(_Memory(capsule, interface))
