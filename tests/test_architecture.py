@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import doctest
 import importlib
 import inspect
+from enum import EnumMeta
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,16 @@ from fastsample.engines import has_native
 
 PACKAGE = Path(fastsample.__file__).parent
 FLOORS = (
-    ("_version", "params", "logits", "reference", "_native"),
-    ("result", "engines.native", "engines.reference"),
+    ("_version", "checks", "dlpack", "reference_rows", "turn", "_native"),
+    ("params", "logits", "reference"),
+    ("memory", "reference_laws"),
+    ("adjustments",),
+    ("result", "job"),
+    ("engines.native", "engines.reference"),
     ("engines",),
-    ("info", "sampler"),
+    ("engines.laws", "info", "sample", "sequences"),
+    ("functions", "kept", "roster"),
+    ("sampler", "top"),
     ("table",),
     ("",),
     ("demo",),
@@ -27,17 +35,27 @@ FLOORS = (
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 EXTRAS = {"typer", "rich", "torch", "numba"}
-SHOWN_ELSEWHERE = {"Candidate"}  # by the example of `candidates`
+SHOWN_ELSEWHERE = {"Candidate", "KeptSet", "TopTokens"}  # by the functions that return them
 PUBLIC = [
     "RULE_VERSION",
     "Candidate",
+    "KeptSet",
     "SampleResult",
     "Sampler",
     "SamplingParams",
+    "Status",
+    "TopTokens",
     "__version__",
     "candidates",
+    "filter_logits",
     "info",
+    "kept_set",
+    "log_softmax",
+    "logsumexp",
     "sample",
+    "softmax",
+    "top_k",
+    "top_p",
 ]
 
 
@@ -85,10 +103,10 @@ def test_imports_go_down(room: str) -> None:
 
 
 def test_import_reader_reads_every_form() -> None:
-    assert imported_rooms("sampler") == {"engines", "logits", "params", "result"}
-    assert imported_rooms("engines") == {"engines.native", "engines.reference"}
-    assert imported_rooms("engines.native") == {"_native"}
-    assert imported_rooms("reference") == set()
+    assert imported_rooms("adjustments") == {"checks", "dlpack", "logits", "memory"}
+    assert imported_rooms("engines") == {"engines.native", "engines.reference", "job"}
+    assert imported_rooms("engines.native") == {"_native", "adjustments", "job"}
+    assert imported_rooms("checks") == set()
 
 
 def test_public_names() -> None:
@@ -103,8 +121,38 @@ def test_public_names_are_explained(name: str) -> None:
         return
     text = inspect.getdoc(thing) or ""
     assert ">>> " in text or name in SHOWN_ELSEWHERE
+    if isinstance(thing, EnumMeta):
+        assert all(member.name in text for member in thing)
+        return
     for parameter in inspect.signature(thing).parameters:
         assert parameter in text, parameter
+
+
+@pytest.mark.parametrize("name", ["sample", "kept_set", "filter_logits"])
+def test_signatures_have_the_fields_and_their_defaults(name: str) -> None:
+    parameters = inspect.signature(getattr(fastsample, name)).parameters
+    left_out = set() if name == "sample" else {"seed"}
+    for field in dataclasses.fields(fastsample.SamplingParams):
+        if field.name not in left_out:
+            assert parameters[field.name].default == field.default, field.name
+
+
+@pytest.mark.skipif(not has_native(), reason="fastsample._native is not built")
+def test_the_stub_is_the_extension() -> None:
+    from fastsample import _native
+
+    stub = ast.parse((PACKAGE / "_native.pyi").read_text(encoding="utf-8"))
+    stated = {
+        node.name: [argument.arg for argument in node.args.args]
+        for node in stub.body
+        if isinstance(node, ast.FunctionDef)
+    }
+    compiled = {
+        name: list(inspect.signature(thing).parameters)
+        for name, thing in vars(_native).items()
+        if callable(thing) and not name.startswith("_")
+    }
+    assert stated == compiled
 
 
 @pytest.mark.parametrize("room", SOURCES)

@@ -19,7 +19,7 @@ class Labelled(np.ndarray):
 def unaligned(array: np.ndarray) -> np.ndarray:
     """Equal values, one byte off any float's alignment."""
     memory = np.zeros(array.nbytes + 1, np.uint8)
-    moved = memory[1:].view(np.float32).reshape(array.shape)
+    moved = memory[1:].view(array.dtype).reshape(array.shape)
     moved[...] = array
     return moved
 
@@ -42,8 +42,18 @@ def test_one_row() -> None:
         LOGITS.view(Labelled),
         LOGITS[:0],
         LOGITS[:, :1].copy(),
+        LOGITS[:, ::-2],
+        LOGITS.T,
+        LOGITS[:, 3:4],
+        np.broadcast_to(LOGITS[:, :1], (4, 6)),
+        LOGITS.astype(np.float16),
+        unaligned(LOGITS.astype(np.float16))[::-1, 1:],
     ],
-    ids=["plain", "reversed", "part", "broadcast", "unaligned", "subclass", "no rows", "one token"],
+    ids=[
+        *("plain", "reversed", "part", "broadcast", "unaligned", "subclass", "no rows"),
+        *("one token", "columns", "transposed", "one column", "equal columns", "halves"),
+        "unaligned halves",
+    ],
 )
 def test_memory_is_shared(array: np.ndarray) -> None:
     rows = as_rows(array)
@@ -60,12 +70,19 @@ def test_memory_maps(tmp_path: Path) -> None:
     assert np.shares_memory(as_rows(mapped).values, mapped)
 
 
-@pytest.mark.parametrize("column", [LOGITS[:, 3:4], LOGITS[:, ::-1][:, :1], LOGITS[0, 2::9]])
-def test_a_single_column_may_have_any_stride(column: np.ndarray) -> None:
-    rows = as_rows(column)
-    assert rows.values.strides[1] == 4
-    assert np.array_equal(rows.values.reshape(column.shape), column)
-
-
 def test_the_largest_vocabulary() -> None:
     assert as_rows(np.zeros(2**22, np.float32)).values.shape == (1, 2**22)
+
+
+def test_a_larger_array_may_hold_a_smaller_vocabulary() -> None:
+    rows = as_rows(np.zeros(2**22 + 1, np.float32), 2**22)
+    assert (rows.values.shape, rows.vocabulary) == ((1, 2**22 + 1), 2**22)
+
+
+@pytest.mark.parametrize("valid", [1, 5, 6, np.int16(3)])
+def test_valid_vocab(valid: int) -> None:
+    rows = as_rows(LOGITS, valid)
+    assert rows.values.shape == (4, 6)
+    assert rows.vocabulary == valid
+    assert type(rows.vocabulary) is int
+    assert as_rows(LOGITS).vocabulary == 6

@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,169 @@ def test_greedy_steps_count_too() -> None:
     assert sampler.position == 1
 
 
-def test_no_rows() -> None:
-    assert Sampler()(STEPS[0, :0]).shape == (0,)
+def test_no_rows_settle_nothing() -> None:
+    sampler = Sampler(PARAMS)
+    assert sampler(STEPS[0, :0]).shape == (0,)
+    assert sampler.position == 0
+    assert tokens_of(sampler) == tokens_of(Sampler(PARAMS))
+
+
+@pytest.mark.parametrize("name", ["float16", "columns apart"])
+def test_rows_of_any_form(engine: Engine, name: str) -> None:
+    halves = STEPS.astype(np.float16)
+    steps = halves if name == "float16" else halves.astype(np.float32).transpose(2, 0, 1).copy()
+    steps = steps if name == "float16" else steps.transpose(1, 2, 0)
+    assert tokens_of(on(engine), steps) == tokens_of(on(engine), halves.astype(np.float32))
+
+
+def test_padded_rows() -> None:
+    padded = np.concatenate([STEPS, np.full((8, 4, 9), np.inf, np.float32)], axis=2)
+    assert tokens_of(Sampler(PARAMS, valid_vocab=200), padded) == tokens_of(Sampler(PARAMS))
+
+
+# ---------------------------------------------------------------- mask, bias, history
+
+
+PENALISED = replace(
+    PARAMS, repetition_penalty=1.3, frequency_penalty=0.4, presence_penalty=-0.2, presence_scope=3
+)
+FIELDS = [field.name for field in fields(SamplingParams) if field.name != "seed"]
+
+
+def by_sample(params: SamplingParams, logits: np.ndarray, **place: Any) -> list[int]:
+    """Tokens of `sample`, with everything told."""
+    chosen = {name: getattr(params, name) for name in FIELDS}
+    return sample(logits, **chosen, seed=params.seed, stream="row", **place).tokens.tolist()
+
+
+def test_mask_and_bias_of_a_call(engine: Engine) -> None:
+    mask = RNG.random((4, 200)) < 0.3
+    bias = [{3: 5.0}, None, {7: -np.inf}, {}]
+    sampler = on(engine)
+    sampler(STEPS[0], mask=mask)
+    found = sampler(STEPS[1], mask=mask[0], bias=bias).tolist()
+    assert found == by_sample(PARAMS, STEPS[1], position=1, mask=mask[0], bias=bias)
+
+
+@pytest.mark.parametrize("prompt", [None, [5, 5, 9], [[5, 5, 9], [], [1], [2, 3]]])
+def test_penalties_see_each_rows_own_tokens(engine: Engine, prompt: Any) -> None:
+    sampler = Sampler(PENALISED, prompt=prompt, engine=engine.name, isa=engine.isa)
+    shared = prompt is None or isinstance(prompt[0], int)
+    prompts = [prompt or []] * 4 if shared else prompt
+    outputs: list[list[int]] = [[], [], [], []]
+    for position, logits in enumerate(STEPS):
+        history = {"prompt": prompts, "output": outputs}
+        expected = by_sample(PENALISED, logits, position=position, **history)
+        assert sampler(logits).tolist() == expected
+        for output, token in zip(outputs, expected, strict=True):
+            output.append(token)
+    assert [sampler.sequence(b).output for b in range(4)] == outputs
+    assert [sampler.sequence(b).prompt for b in range(4)] == prompts
+    assert [sampler.sequence(b).stream for b in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["repetition", "frequency", "presence"])
+def test_each_penalty_is_enough_for_a_history(name: str) -> None:
+    row = np.zeros(3, np.float32)
+    row[1] = 1.0
+    sampler = Sampler(temperature=0, **{f"{name}_penalty": 9.0}, repetition_scope="output")
+    assert [sampler(row), sampler(row)] == [1, 0 if name != "repetition" else 1]
+    bare = Sampler(temperature=0)
+    assert [bare(row), bare(row)] == [1, 1]
+
+
+def test_accepted_tokens_count_as_drawn_ones(engine: Engine) -> None:
+    sampler = Sampler(PENALISED, engine=engine.name, isa=engine.isa)
+    first = sampler(STEPS[0, 0])
+    sampler.accept([8, 9])
+    sampler.accept(8)
+    assert sampler.position == 4
+    assert sampler.sequence(0).output == [first, 8, 9, 8]
+    expected = by_sample(PENALISED, STEPS[1, :1], position=4, output=[first, 8, 9, 8])
+    assert sampler(STEPS[1, 0]) == expected[0]
+
+
+def test_continuations_accept_a_list_each() -> None:
+    sampler = Sampler(PENALISED)
+    sampler.accept([4, 4])  # before the first call: they all continue it
+    tokens = sampler(STEPS[0]).tolist()
+    assert tokens == by_sample(PENALISED, STEPS[0], position=2, output=[[4, 4]] * 4)
+    sampler.accept([1, [2, 2], [], np.array([3])])
+    outputs = [[4, 4, tokens[0], 1], [4, 4, tokens[1], 2, 2], [4, 4, tokens[2]]]
+    assert [sampler.sequence(b).output for b in range(3)] == outputs
+    assert [sampler.sequence(b).position for b in range(4)] == [4, 5, 3, 4]
+    with pytest.raises(ValueError, match=r"`position` must be asked of one sequence"):
+        _ = sampler.position
+    assert repr(sampler) == "Sampler(4 sequences)"
+    expected = [
+        by_sample(PENALISED, STEPS[1], position=len(output), output=[output] * 4)[b]
+        for b, output in enumerate(outputs)
+    ]
+    assert sampler(STEPS[1]).tolist()[:3] == expected
+
+
+def test_a_token_out_of_the_vocabulary_is_found_before_any_work() -> None:
+    sampler = Sampler(PENALISED, prompt=[3, 200])
+    with pytest.raises(ValueError, match=r"`prompt` must hold tokens in \[0, 200\), got 200"):
+        sampler(STEPS[0, 0])
+    assert sampler.position == 0
+    Sampler(PARAMS, prompt=[3, 200])(STEPS[0, 0])  # nothing looks at it
+
+
+# ---------------------------------------------------------------- what it tells
+
+
+@pytest.mark.parametrize("form", ["raw", ("processed", "tempered")])
+def test_a_step_with_log_probabilities(engine: Engine, form: Any) -> None:
+    sampler, expected = on(engine), tokens_of(on(engine))
+    sampler(STEPS[0])
+    result = sampler.sample(STEPS[1], logprobs=3, form=form)
+    assert result.tokens.tolist() == expected[1]
+    chosen = {name: getattr(PARAMS, name) for name in FIELDS}
+    place: dict[str, Any] = {"seed": 21, "position": 1, "stream": "row"}
+    other = sample(STEPS[1], **chosen, **place, logprobs=3, form=form)
+    for name in ("logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count", "status"):
+        assert np.array_equal(getattr(result, name), getattr(other, name)), name
+    assert result.seed == 21
+    assert sampler(STEPS[2]).tolist() == expected[2]
+
+
+def test_a_step_that_is_told_nothing_else() -> None:
+    result = Sampler(PARAMS).sample(STEPS[0, 0])
+    assert result.tokens.shape == result.kept_count.shape == ()
+    assert result.logprobs is None
+    assert Sampler(PARAMS).sample(STEPS[0, :0]).tokens.shape == (0,)
+
+
+def test_a_marked_row_stays_where_it_is(engine: Engine) -> None:
+    sampler, expected = on(engine), tokens_of(on(engine))
+    spoilt = STEPS[0].copy()
+    spoilt[2, 5] = np.nan
+    result = sampler.sample(spoilt, on_invalid="mark")
+    assert result.status.tolist() == [0, 0, 1, 0]
+    assert result.tokens.tolist() == [*expected[0][:2], -1, expected[0][3]]
+    assert [sampler.sequence(b).position for b in range(4)] == [1, 1, 0, 1]
+    assert sampler(STEPS[0, 2:3], sequences=2).tolist() == [expected[0][2]]
+    assert tokens_of(sampler, STEPS[1:]) == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"on_invalid": "skip"}, "`on_invalid` must be"),
+        ({"logprobs": 201}, "`logprobs` must be in"),
+        ({"form": "cooked"}, "`form` must be some of"),
+        ({"mask": np.zeros(200, bool)}, "is -inf at every token after mask"),
+        ({"bias": {200: 1.0}}, "`bias` must hold tokens in"),
+    ],
+)
+def test_a_mistake_in_a_step_changes_nothing(options: dict[str, Any], part: str) -> None:
+    sampler, expected = Sampler(PARAMS), tokens_of(Sampler(PARAMS))
+    sampler(STEPS[0])
+    with pytest.raises(ValueError, match=part):
+        sampler.sample(STEPS[1], **options)
+    assert sampler.position == 1
+    assert tokens_of(sampler, STEPS[1:]) == expected[1:]
 
 
 # ---------------------------------------------------------------- how it is made
@@ -130,10 +292,9 @@ def test_a_seed_left_out_is_fresh_and_told() -> None:
 def test_repr_tells_how_to_go_on() -> None:
     sampler = Sampler(PARAMS)
     sampler(STEPS[0])
-    assert repr(sampler) == (
-        "Sampler(SamplingParams(temperature=0.9, top_k=60, top_p=0.97, min_p=0.01, seed=21), "
-        "position=1)"
-    )
+    assert repr(sampler) == f"Sampler({PARAMS}, position=1)"
+    fresh = Sampler()
+    assert f"seed={fresh.seed}, " in repr(fresh)
 
 
 # ---------------------------------------------------------------- what it counts
@@ -161,6 +322,45 @@ def test_one_row_of_either_shape() -> None:
     sampler = Sampler(PARAMS)
     sampler(STEPS[0, 0])
     assert sampler(STEPS[1, :1]).tolist() == [tokens_of(Sampler(PARAMS))[1][0]]
+
+
+def test_reset_forgets_the_output_and_keeps_the_prompt() -> None:
+    sampler = Sampler(PENALISED, prompt=[4, 5])
+    first = tokens_of(sampler)
+    sampler.reset()
+    assert (sampler.sequence(0).output, sampler.sequence(0).prompt) == ([], [4, 5])
+    assert tokens_of(sampler) == first
+
+
+def test_reset_goes_back_in_the_output() -> None:
+    sampler = Sampler(PENALISED)
+    first = tokens_of(sampler)
+    sampler.reset(position=3)
+    assert sampler.sequence(1).output == [tokens[1] for tokens in first[:3]]
+    assert tokens_of(sampler, STEPS[3:]) == first[3:]
+
+
+def test_reset_leaves_a_gap() -> None:
+    sampler = Sampler(PENALISED)
+    sampler.accept([1, 2, 3])
+    sampler.reset(position=10)
+    assert (sampler.position, sampler.sequence(0).output) == (10, [1, 2, 3])
+    sampler.reset(position=9)
+    assert (sampler.position, sampler.sequence(0).output) == (9, [1, 2])
+    sampler.reset(position=7)
+    assert (sampler.position, sampler.sequence(0).output) == (7, [])
+    sampler.reset(position=5)
+    assert (sampler.position, sampler.sequence(0).output) == (5, [])
+
+
+def test_prompts_of_their_own_settle_the_number_of_rows() -> None:
+    sampler = Sampler(PARAMS, prompt=[[1], [2]])
+    assert sampler.ids == (0, 1)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="must have 2 rows"):
+            sampler(STEPS[0])
+        sampler(STEPS[0, :2])
+        sampler.reset()
 
 
 @pytest.mark.parametrize(
@@ -234,6 +434,27 @@ def test_copies_go_on_alone(engine: Engine, duplicate: Callable[[Sampler], Sampl
     assert tokens_of(twin, STEPS[3:]) == expected[3:]
     assert sampler.position == 3
     assert tokens_of(sampler, STEPS[3:]) == expected[3:]
+
+
+@pytest.mark.parametrize("duplicate", [Sampler.clone, copy.deepcopy])
+def test_copies_have_a_history_of_their_own(duplicate: Callable[[Sampler], Sampler]) -> None:
+    expected = tokens_of(Sampler(PENALISED, prompt=[7]))
+    sampler = Sampler(PENALISED, prompt=[7])
+    tokens_of(sampler, STEPS[:3])
+    twin = duplicate(sampler)
+    sampler.accept([[1], [2], [3], [4]])
+    assert twin.sequence(2).output == [tokens[2] for tokens in expected[:3]]
+    assert twin.sequence(2).prompt == [7]
+    assert tokens_of(twin, STEPS[3:]) == expected[3:]
+
+
+def test_pickling_carries_everything() -> None:
+    sampler = Sampler(PENALISED, prompt=[7], valid_vocab=150, n_threads=2)
+    tokens_of(sampler, STEPS[:3])
+    twin = pickle.loads(pickle.dumps(sampler))
+    assert tokens_of(twin, STEPS[3:]) == tokens_of(sampler, STEPS[3:])
+    assert repr(twin) == repr(sampler)
+    assert twin.sequence(3).output == sampler.sequence(3).output
 
 
 def test_a_copy_remembers_the_number_of_rows() -> None:
@@ -320,6 +541,8 @@ def test_a_second_thread_is_refused_and_tears_nothing() -> None:
             lambda: sampler(STEPS[0]),
             sampler.reset,
             sampler.clone,
+            lambda: sampler.sample(STEPS[0]),
+            lambda: sampler.accept(1),
             lambda: pickle.dumps(sampler),
         ):
             with pytest.raises(RuntimeError, match="another thread"):

@@ -109,6 +109,32 @@ def test_a_short_vocabulary_is_listed_whole():
     assert [c.rank for c in candidates(SEVEN, 3)] == [1, 2, 3]
 
 
+def halves() -> np.ndarray:
+    """Values that float16 and bfloat16 both hold exactly."""
+    row = np.random.default_rng(3).integers(-40, 40, 300).astype(np.float32) / 4
+    row[7] = -np.inf
+    return row
+
+
+def test_float16_rows_are_widened():
+    assert candidates(halves().astype(np.float16), 300, **USUAL) == candidates(
+        halves(), 300, **USUAL
+    )
+
+
+@pytest.mark.parametrize("library", ["ml_dtypes", pytest.param("torch", marks=pytest.mark.torch)])
+def test_bfloat16_rows_are_widened(library):
+    module = pytest.importorskip(library)
+    if library == "torch":
+        row = module.from_numpy(halves()).to(module.bfloat16)
+    else:
+        row = halves().astype(module.bfloat16)
+    assert candidates(row, 300, **USUAL) == candidates(halves(), 300, **USUAL)
+    row[3] = np.nan
+    with pytest.raises(ValueError, match="holds nan at token 3"):
+        candidates(row)
+
+
 def test_the_row_does_not_change():
     row = wide_row()
     before = row.copy()

@@ -1,0 +1,76 @@
+"""Every way to go wrong that has a message, in tables: a call, its error, and what that says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastsample import sample
+
+ROW = np.array([1.0, 2.0, 3.0], dtype=np.float32)
+ROWS = np.stack([ROW] * 4)
+
+
+class Mistake(NamedTuple):
+    """A call, the error that it must end in, and a part of the message, word for word."""
+
+    call: Callable[[], Any]
+    error: type[Exception]
+    part: str
+
+
+class Unreadable:
+    """An array whose memory NumPy cannot reach."""
+
+    ndim = 1
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("on another device")
+
+
+class Foreign:
+    """An array of another library, which DLPack does not help to read."""
+
+    def __init__(self, device: int = 1, capsule: Any = None) -> None:
+        self.device, self.capsule = device, capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        if self.capsule is None:
+            raise BufferError("it is busy")
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device, 0
+
+
+def rows_with(row: int, token: int, value: float) -> np.ndarray:
+    spoilt = ROWS.copy()
+    spoilt[row, token] = value
+    return spoilt
+
+
+def frozen(out: np.ndarray) -> np.ndarray:
+    out.flags.writeable = False
+    return out
+
+
+def given(name: str, value: Any, error: type[Exception], part: str) -> Mistake:
+    """A call of `sample` on four rows with one bad argument; `part` follows that name."""
+    arguments = {"seed": 1, "position": 0, "stream": "row", name: value}
+    return Mistake(lambda: sample(ROWS, **arguments), error, f"`{name}` must {part}")
+
+
+def logits(value: Any, error: type[Exception], part: str) -> Mistake:
+    return Mistake(lambda: sample(value), error, f"`logits` {part}")
+
+
+def alone(name: str, value: Any, error: type[Exception], part: str) -> Mistake:
+    """A call of `sample` on one row with one bad argument; `part` follows that name."""
+    arguments = {"seed": 1, "position": 0, name: value}
+    return Mistake(lambda: sample(ROW, **arguments), error, f"`{name}` must {part}")
+
+
+def staged(part: str, **arguments: Any) -> Mistake:
+    return Mistake(lambda: sample(ROWS, **arguments), ValueError, f"`stages` must {part}")

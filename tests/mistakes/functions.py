@@ -1,0 +1,68 @@
+"""Mistakes in the functions that look at whole rows, and at what filters leave of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastsample import filter_logits, kept_set, log_softmax, logsumexp, softmax, top_k, top_p
+from mistakes import ROW, ROWS, Mistake, frozen, rows_with
+
+NAN = "`logits` row 3 holds nan at token 2 (a logit must be finite"
+
+
+def of(function: Any, error: type[Exception], part: str, *given: Any, **named: Any) -> Mistake:
+    return Mistake(lambda: function(*given, **named), error, part)
+
+
+MISTAKES = [
+    *(
+        of(function, ValueError, NAN, rows_with(3, 2, np.nan))
+        for function in (softmax, log_softmax, logsumexp, kept_set, filter_logits)
+    ),
+    *(
+        of(function, ValueError, NAN, rows_with(3, 2, np.nan), limit)
+        for function, limit in ((top_k, 2), (top_p, 0.5))
+    ),
+    of(softmax, ValueError, "`temperature` must be 0 or a finite number > 0, got -1.0 (", ROW, -1),
+    of(logsumexp, ValueError, "`temperature` must be a finite number > 0, got 0.0 (at 0", ROW, 0),
+    of(
+        logsumexp,
+        ValueError,
+        "`temperature` must be a finite number > 0, got 0.0 at row 1 (at 0 the sum has no log",
+        ROWS,
+        [1, 0, 1, 1],
+    ),
+    of(softmax, TypeError, "`out` must be float32 on the CPU, got float64", ROW, out=np.ones(3)),
+    of(softmax, ValueError, "`out` must be writable, got", ROW, out=frozen(np.ones(3, np.float32))),
+    of(
+        logsumexp,
+        ValueError,
+        "`out` must have the shape of the answer, (4,), got (3,) (",
+        ROWS,
+        out=np.ones(3),
+    ),
+    of(
+        filter_logits,
+        TypeError,
+        "`out` must be float32 on the CPU, got float16",
+        ROW,
+        out=np.ones(3, np.float16),
+    ),
+    of(
+        filter_logits,
+        ValueError,
+        "`logits` must have a dtype that holds them adjusted, got 70000.0 for token 1 of row 0 (",
+        np.zeros(3, np.float16),
+        bias={1: 7e4},
+    ),
+    of(
+        kept_set,
+        ValueError,
+        "`bias` must hold tokens in [0, 3), got 3 (tokens are",
+        ROW,
+        bias={3: 1},
+    ),
+    of(kept_set, ValueError, "`engine` must be 'native', 'reference'", ROW, engine="cuda"),
+]
