@@ -1,4 +1,4 @@
-"""What the README shows runs as it stands there, and what it names exists."""
+"""What the README and docs/api.md show runs as it stands there, and what they name exists."""
 
 from __future__ import annotations
 
@@ -9,26 +9,55 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+import fastsample
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
+API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fastsample (.*)$", TEXT, re.MULTILINE)
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.DOTALL | re.MULTILINE)
+
+
+def blocks_of(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+BLOCKS = blocks_of(TEXT)
+API_BLOCKS = blocks_of(API)
+
+
+def run_block(block: str, name: str, names: dict[str, Any]) -> None:
+    if "import torch" in block:
+        pytest.importorskip("torch", reason=f"{name} needs torch")
+    exec(compile(block, name, "exec"), names)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_block_runs(number: int) -> None:
-    block = BLOCKS[number]
-    if "import torch" in block:
-        pytest.importorskip("torch", reason=f"block {number} of the README needs torch")
-    exec(compile(block, f"README.md, block {number}", "exec"), {"__name__": "readme"})
+    run_block(BLOCKS[number], f"README.md, block {number}", {"__name__": "readme"})
+
+
+@pytest.mark.parametrize("number", range(1, len(API_BLOCKS)))
+def test_block_of_the_interface_runs(number: int) -> None:
+    """After the first one, which makes what all others look at."""
+    names: dict[str, Any] = {"__name__": "api"}
+    run_block(API_BLOCKS[0], "docs/api.md, block 0", names)
+    run_block(API_BLOCKS[number], f"docs/api.md, block {number}", names)
+
+
+def test_functions_named_exist() -> None:
+    named = set(re.findall(r"fastsample\.(\w+)\(", TEXT + API))
+    assert named <= set(fastsample.__all__)
 
 
 def test_there_are_blocks_to_run() -> None:
     assert len(BLOCKS) >= 3
+    assert len(API_BLOCKS) >= 8
     assert len(COMMANDS) >= 2
 
 

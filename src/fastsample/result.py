@@ -58,14 +58,15 @@ class SampleResult:
     tokens : int64 of shape S, or S + (n,) for n draws
         -1 in a row whose status is not OK.
     logprobs : float64 of shape S, or None
-        The token's natural log-probability; nan in a bad row.
+        The token's natural log-probability; nan in a bad row. A raw law also has nan, the rank 0
+        and top tokens of -1 where the row is valid only once it is masked.
     ranks : int64 of shape S, or None
         1 for the first token: higher logit first, equal logits by token, the lower first. 0 in a
         bad row.
     top_tokens : int64 of shape S + (N,), or None
         The first N = ``logprobs`` tokens by rank; -1 in a bad row.
     top_logprobs : float64 of shape S + (N,), or None
-        Theirs; -inf for a token that cannot be drawn.
+        Theirs, by the law that was asked for; nan in a bad row.
     kept_count : int64 of shape S
         How many tokens the mask and the filters left; 0 in a bad row.
     status : uint8 of shape S

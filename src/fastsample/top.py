@@ -23,7 +23,8 @@ class TopTokens(NamedTuple):
     Attributes
     ----------
     values : array or tensor, of the dtype of the logits
-        The logits of `tokens`, bit for bit; the shape of `tokens`.
+        The logits of `tokens`, bit for bit; the shape of `tokens`. bfloat16 read through DLPack
+        comes as uint16.
     tokens : int64 array or tensor
         Of each row the higher logit first, equal logits by token, the lower first. From `top_k`
         with one k the shape is ``logits.shape[:-1] + (k,)``; else (N,), the rows end to end.
