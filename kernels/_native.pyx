@@ -83,7 +83,7 @@ cdef extern from "dispatch.hpp" namespace "fastsample" nogil:
     void apply_function(
         const Kernels&, Function, const Batch&, const double*, int, void*, uint8_t*) except +
     KeptSets c_kept_sets "fastsample::kept_sets"(
-        const Kernels&, const Batch&, const Adjustments&, const Settings*, uint8_t*) except +
+        const Kernels&, const Batch&, const Adjustments&, const Settings*, int, uint8_t*) except +
 
 
 cdef extern from "dispatch.hpp" namespace "fastsample::Function" nogil:
@@ -406,7 +406,8 @@ def sample(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, outpu
                       <uint8_t*>status_view.buffer.buf)
 
 
-def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, status, isa):
+def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, status, isa,
+              int n_threads):
     """Kept sets in the rule's order: tokens, masses (uint64), adjusted logits (float32), offsets."""
     cdef _Isa chosen = _chosen(isa)
     cdef _Rows rows = _Rows(values, kind, vocabulary)
@@ -416,7 +417,7 @@ def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, ou
     cdef KeptSets sets
     with nogil:
         sets = c_kept_sets(chosen.kernels[0], rows.batch, adjusted.adjustments,
-                           <const Settings*>settings.buffer.buf,
+                           <const Settings*>settings.buffer.buf, n_threads,
                            <uint8_t*>status_view.buffer.buf)
     cdef size_t length = sets.tokens.size()
     tokens = np.empty(length, np.int64)

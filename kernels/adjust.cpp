@@ -10,22 +10,25 @@ int64_t length_of(const TokenLists& lists, int64_t r) {
 // A row's prompt and output, end to end.
 class History {
  public:
-  History(const Adjustments& all, int64_t r)
-      : prompt_(start(all.prompt, r)),
+  History(const Adjustments& all, int64_t r, int64_t vocabulary)
+      : vocabulary_(vocabulary),
+        prompt_(start(all.prompt, r)),
         output_(start(all.output, r)),
         prompt_count_(length_of(all.prompt, r)),
         count_(prompt_count_ + length_of(all.output, r)) {}
 
   int64_t count() const { return count_; }
 
-  // Calls visit(token) for every token in a penalty's scope.
+  // Calls visit(token) for every token in a penalty's scope. They have been checked, but another thread may
+  // write the array since: what is not a token is passed over.
   template <class Visit>
   void for_each(int64_t scope, Visit visit) const {
     int64_t first = scope == kOutput ? prompt_count_ : 0;
     if (scope >= 0 && scope < count_) first = count_ - scope;
     const int64_t end = scope == kPrompt ? prompt_count_ : count_;
     for (int64_t i = first; i < end; ++i) {
-      visit(i < prompt_count_ ? prompt_[i] : output_[i - prompt_count_]);
+      const int64_t token = i < prompt_count_ ? prompt_[i] : output_[i - prompt_count_];
+      if (token >= 0 && token < vocabulary_) visit(token);
     }
   }
 
@@ -34,6 +37,7 @@ class History {
     return lists.offsets ? lists.tokens + lists.offsets[r] : nullptr;
   }
 
+  int64_t vocabulary_;
   const int64_t* prompt_;
   const int64_t* output_;
   int64_t prompt_count_;
@@ -77,12 +81,14 @@ Edit& Adjuster::touch(int64_t token) {
   return touched_.back();
 }
 
-void Adjuster::touch_all(const Adjustments& all, int64_t r, const Settings& settings) {
+void Adjuster::touch_all(const Adjustments& all, int64_t r, int64_t vocabulary,
+                         const Settings& settings) {
   for (int64_t i = 0; i < length_of(all.bias, r); ++i) {
     const int64_t at = all.bias.offsets[r] + i;
-    touch(all.bias.tokens[at]).bias = all.bias.values[at];
+    const int64_t token = all.bias.tokens[at];
+    if (token >= 0 && token < vocabulary) touch(token).bias = all.bias.values[at];
   }
-  const History history(all, r);
+  const History history(all, r, vocabulary);
   if (settings.repetition_penalty != 1.0) {
     history.for_each(settings.repetition_scope, [&](int64_t token) { touch(token).repeated = true; });
   }
@@ -112,10 +118,10 @@ Adjustment Adjuster::adjust(const Adjustments& all, int64_t r, int64_t vocabular
   Adjustment adjustment = without_edits(all, r, settings);
   const bool penalised = settings.repetition_penalty != 1.0 || settings.frequency_penalty != 0.0 ||
                          settings.presence_penalty != 0.0;
-  const int64_t most = length_of(all.bias, r) + (penalised ? History(all, r).count() : 0);
+  const int64_t most = length_of(all.bias, r) + (penalised ? History(all, r, vocabulary).count() : 0);
   if (most == 0) return adjustment;
   make_room(most);
-  touch_all(all, r, settings);
+  touch_all(all, r, vocabulary, settings);
   if (touched_.empty()) return adjustment;
   sort_by_block(vocabulary);
   adjustment.edits = edits_.data();

@@ -37,7 +37,7 @@ class Adjuster {
  private:
   void make_room(int64_t touches);
   Edit& touch(int64_t token);
-  void touch_all(const Adjustments& all, int64_t r, const Settings& settings);
+  void touch_all(const Adjustments& all, int64_t r, int64_t vocabulary, const Settings& settings);
   void sort_by_block(int64_t vocabulary);
 
   std::vector<Edit> touched_;   // in the order of the first touch

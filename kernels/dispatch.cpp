@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -234,23 +235,29 @@ void apply_function(const Kernels& kernels, Function function, const Batch& batc
 }
 
 KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                   const Settings* settings, uint8_t* status) {
+                   const Settings* settings, int threads, uint8_t* status) {
+  // Candidates: a key and its mass each.
+  std::vector<std::vector<std::pair<uint64_t, uint64_t>>> rows(static_cast<std::size_t>(batch.rows));
+  auto keep_row = [&](int64_t row) {
+    if (status[row] != kOk) return;
+    Workspace& work = workspace.for_vocabulary(batch.vocabulary);
+    const Adjustment adjustment =
+        adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
+    int64_t count = 0;
+    status[row] = kernels.kept_set(row_of(batch, row), adjustment, settings[row], work, &count);
+    auto& kept = rows[static_cast<std::size_t>(row)];
+    kept.reserve(static_cast<std::size_t>(count));
+    for (int64_t i = 0; i < count; ++i) kept.emplace_back(work.keys[i], work.masses[i]);
+  };
+  for_each_row(batch, threads, keep_row);
   KeptSets sets;
   sets.offsets.push_back(0);
-  const DefaultFloatMode mode;
-  for (int64_t row = 0; row < batch.rows; ++row) {
-    Workspace& work = workspace.for_vocabulary(batch.vocabulary);
-    int64_t count = 0;
-    if (status[row] == kOk) {
-      const Adjustment adjustment =
-          adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
-      status[row] = kernels.kept_set(row_of(batch, row), adjustment, settings[row], work, &count);
+  for (const auto& kept : rows) {
+    for (const auto& [key, mass] : kept) {
+      sets.tokens.push_back(token_of(key));
+      sets.logits.push_back(logit_of(key));
+      sets.masses.push_back(mass);
     }
-    for (int64_t i = 0; i < count; ++i) {
-      sets.tokens.push_back(token_of(work.keys[i]));
-      sets.logits.push_back(logit_of(work.keys[i]));
-    }
-    sets.masses.insert(sets.masses.end(), work.masses, work.masses + count);
     sets.offsets.push_back(static_cast<int64_t>(sets.tokens.size()));
   }
   return sets;

@@ -55,6 +55,6 @@ struct KeptSets {
   std::vector<int64_t> offsets;
 };
 KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                   const Settings* settings, uint8_t* status);
+                   const Settings* settings, int threads, uint8_t* status);
 
 }  // namespace fastsample

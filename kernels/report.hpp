@@ -69,6 +69,8 @@ inline void first_keys(const Row& row, Workspace& work, float top, int64_t count
       }
     }
   }
+  // Only a row that has changed since the scan runs out of tokens.
+  for (; found < count; ++found) work.keys[found] = key_of(-kInfinity, found);
 }
 
 inline void write_report(const Told& told, const Workspace& work, uint64_t drawn, int64_t top_count,

@@ -43,11 +43,6 @@ inline void block_masses(const Kept& kept, int64_t b, uint64_t* masses) {
 
 // ---- the draw -----------------------------------------------------------------------------------------
 
-// A row that another thread writes during the call may give any token, but never one outside itself.
-inline int64_t inside(const Row& row, int64_t token) {
-  return token >= 0 && token < row.vocabulary() ? token : row.vocabulary() - 1;
-}
-
 // Rule 6, on the stream that lies `nth` after the row's own.
 inline int64_t draw(const Settings& settings, const Kept& kept, int64_t nth) {
   const uint32_t stream = settings.stream + static_cast<uint32_t>(nth);
@@ -64,9 +59,11 @@ inline int64_t draw(const Settings& settings, const Kept& kept, int64_t nth) {
 
 inline int64_t kept_count(const Kept& kept) {
   if (!kept.whole) return kept.count;
-  int64_t count = 0;
+  const bool all = kept.floor == kLowest && kept.work.is_finite;
+  const int64_t counted = all ? kept.row.full_blocks() : 0;
+  int64_t count = counted * kBlock;
   const Floats lowest = fill(unread_bound(kept.floor));
-  for (int64_t b = 0; b < kept.row.blocks(); ++b) {
+  for (int64_t b = counted; b < kept.row.blocks(); ++b) {
     const char* block = kept.row.block(b);
     for (int64_t i = 0; i < kBlock; i += kLanes) {
       count += __builtin_popcount(at_least(load(block + 4 * i), lowest));
@@ -145,7 +142,7 @@ Status sample(const Logits& logits, const Adjustment& adjustment, const Settings
   if (status != kOk) return status;
   Kept kept = whole_row(row, settings, work, top);
   if (is_greedy(settings)) {
-    const int64_t token = inside(row, first_token(row, work.best, top));
+    const int64_t token = first_token(row, work.best, top);
     for (int64_t i = 0; i < outcome.draws; ++i) outcome.tokens[i] = token;
     if (outcome.kept_count) *outcome.kept_count = 1;
     write_reports(logits, settings, kept, greedy_law(row, top, key_of(top, token)), outcome);
@@ -172,7 +169,7 @@ Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settin
   if (status != kOk) return status;
   Kept kept = whole_row(row, settings, work, top);
   if (is_greedy(settings)) {
-    work.keys[0] = key_of(top, inside(row, first_token(row, work.best, top)));
+    work.keys[0] = key_of(top, first_token(row, work.best, top));
     kept.count = 1;
   } else {
     apply_stages(kept, settings);

@@ -54,8 +54,7 @@ inline float widen_one(const char* source, DType dtype) {
   return dtype == kFloat16 ? widen_float16(lanes)[0] : widen_bfloat16(lanes)[0];
 }
 
-// Rule 2 behind the mask. The result of every operation is read as rule 1 reads an input, so a processor
-// that flushes denormals would not change it.
+// Rule 2 behind the mask. The result of every operation is read as rule 1 reads an input.
 inline float edited(float logit, const Edit& edit, const Adjustment& a) {
   float x = read(read(logit) + edit.bias);
   if (x == -kInfinity) return x;
@@ -81,17 +80,19 @@ class Row {
         blocks_((logits.vocabulary + kBlock - 1) / kBlock),
         in_place_(0),
         adjusted_(adjustment.allowed || adjustment.allowed_bits || adjustment.edit_start) {
-    const bool plain = logits.dtype == kFloat32 && logits.step == 4 && !adjusted_;
+    const bool masked = adjustment.allowed || adjustment.allowed_bits;
+    const bool plain = logits.dtype == kFloat32 && logits.step == 4 && !masked;
     if (plain) in_place_ = logits.vocabulary / kBlock;
   }
 
   int64_t blocks() const { return blocks_; }
   int64_t vocabulary() const { return logits_.vocabulary; }
+  int64_t full_blocks() const { return logits_.vocabulary / kBlock; }
   bool adjusted() const { return adjusted_; }
 
   // 128 float32 logits, -inf past the row's end; good until the next call.
   const char* block(int64_t b) const {
-    return b < in_place_ ? logits_.data + b * (kBlock * 4) : make(b);
+    return b < in_place_ && !has_edits(b) ? logits_.data + b * (kBlock * 4) : make(b);
   }
 
   float logit(int64_t token) const {
@@ -116,6 +117,10 @@ class Row {
     for (int64_t byte = 0; byte < kBytes; byte += 64) {
       __builtin_prefetch(start + b * kBytes + byte, 0, kSecondLevel);
     }
+  }
+
+  bool has_edits(int64_t b) const {
+    return adjustment_.edit_start && adjustment_.edit_start[b] != adjustment_.edit_start[b + 1];
   }
 
   const char* make(int64_t b) const {
@@ -189,7 +194,7 @@ class Row {
   Logits logits_;
   Adjustment adjustment_;
   int64_t blocks_;
-  int64_t in_place_;  // blocks that are read where they lie
+  int64_t in_place_;  // blocks that are read where they lie, unless they are edited
   bool adjusted_;
   alignas(64) mutable float made_[kBlock];
 };

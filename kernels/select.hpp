@@ -28,15 +28,24 @@ inline bool holds_invalid(const Row& row) {
   return false;
 }
 
+inline bool all_finite(Floats sum) {
+  bool finite = true;
+  for (int lane = 0; lane < kLanes; ++lane) finite &= sum[lane] - sum[lane] == 0.0f;
+  return finite;
+}
+
 // Writes each block's best logit (and, if asked, that of each of its lanes) and the row's top logit. One
 // pass, the only one over all of a row for most settings. Sums betray NaN: they stay NaN once they are.
-// They also become NaN where large finite logits overflow, so a suspicion is looked into.
+// They also become NaN where large finite logits overflow, so a suspicion is looked into. A finite sum
+// shows that no logit was -inf.
 template <bool kLaneBests>
 inline Status scan(const Row& row, Workspace& work, float* top) {
   constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
   Floats row_best = fill(-kInfinity);
   Floats sums[2] = {};
+  work.is_finite = false;
   for (int64_t b = 0; b < row.blocks(); ++b) {
+    if (b == row.full_blocks()) work.is_finite = all_finite(sums[0] + sums[1]);
     row.prefetch(b);
     const char* block = row.block(b);
     Floats bests[2] = {fill(-kInfinity), fill(-kInfinity)};
@@ -56,10 +65,16 @@ inline Status scan(const Row& row, Workspace& work, float* top) {
   work.has_lane_bests = kLaneBests;
   *top = read(largest(row_best));
   const Floats sum = sums[0] + sums[1];
+  work.is_finite |= all_finite(sum);
   bool suspicious = *top == kInfinity;
   for (int lane = 0; lane < kLanes; ++lane) suspicious |= sum[lane] != sum[lane];
   if (suspicious && holds_invalid(row)) return kInvalid;
   return *top == -kInfinity ? kEmpty : kOk;
+}
+
+// A row that another thread writes during the call may give any token, but never one outside itself.
+inline int64_t inside(const Row& row, int64_t token) {
+  return token >= 0 && token < row.vocabulary() ? token : row.vocabulary() - 1;
 }
 
 // The first token whose logit is the top one.
@@ -70,7 +85,7 @@ inline int64_t first_token(const Row& row, const float* best, float top) {
   const Floats bound = fill(unread_bound(top));
   for (int64_t i = 0; i < kBlock; i += kLanes) {
     const uint32_t found = at_least(load(block + 4 * i), bound);
-    if (found) return b * kBlock + i + __builtin_ctz(found);
+    if (found) return inside(row, b * kBlock + i + __builtin_ctz(found));
   }
   return b * kBlock;  // the row has changed since the scan
 }

@@ -46,8 +46,10 @@ inline uint64_t write_unscaled(const Row& row, Law law, float* target) {
 
 inline void write_one_hot(const Row& row, const Workspace& work, float top, float hot, float cold,
                           float* target) {
+  // Found first: the target may be the row.
+  const int64_t first = first_token(row, work.best, top);
   for (int64_t token = 0; token < row.vocabulary(); ++token) target[token] = cold;
-  target[first_token(row, work.best, top)] = hot;
+  target[first] = hot;
 }
 
 Status softmax(const Logits& logits, double temperature, Workspace& work, float* target) {

@@ -98,6 +98,7 @@ struct Workspace {
   float* best;            // a block's best logit
   float* lane_best;       // the best logit of each lane of a block, if asked for
   bool has_lane_bests;
+  bool is_finite;         // no token of the full blocks is at -inf (false: not known)
   uint64_t* sums;         // a block's total mass
   uint32_t* blocks;       // blocks that are opened
   uint64_t* keys;         // candidates

@@ -38,6 +38,7 @@ def kept_sets(
     output: Csr | None,
     status: NDArray[np.uint8],
     isa: str | None,
+    n_threads: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]: ...
 def softmax(
     values: NDArray[Any],
