@@ -14,7 +14,7 @@ import numpy as np
 
 from fastsample import reference
 from fastsample.adjustments import Adjustments, Csr
-from fastsample.engines import reference as reference_engine
+from fastsample.engines import resolve
 from fastsample.job import Job, Outcome
 
 try:
@@ -153,22 +153,6 @@ class KeptSets:
     status: np.ndarray
 
 
-def reference_kept_sets(job: Job, status: np.ndarray) -> KeptSets:
-    parts, offsets = [], [0]
-    for b in range(len(job.values)):
-        row = reference_engine.adjusted_row(job, b)
-        status[b] = status[b] or reference.status(row)
-        kept = 0
-        if status[b] == reference.OK:
-            seen = reference.trace(row, **reference_engine.filters(job.plan[b]))
-            kept = seen.kept
-            parts.append((seen.order[:kept], seen.mass[:kept], row[seen.order[:kept]]))
-        offsets.append(offsets[-1] + kept)
-    empty = (np.int64([]), np.uint64([]), np.float32([]))
-    arrays = (np.concatenate(column) for column in zip(empty, *parts, strict=True))
-    return KeptSets(*arrays, np.array(offsets), status)
-
-
 # ---------------------------------------------------------------- engines
 
 
@@ -185,12 +169,7 @@ class Engine:
 
     def run(self, job: Job, out: Outcome, n_threads: int = 1) -> Outcome:
         """What the engine writes for a job; its plan and rows do not change."""
-        if self.is_native:
-            from fastsample.engines.native import run
-
-            run(job, out, isa=self.isa, n_threads=n_threads)
-        else:
-            reference_engine.run(job, out)
+        resolve(self.name, self.isa).run(job, out, isa=self.isa, n_threads=n_threads)
         return out
 
     def sample(
@@ -205,17 +184,11 @@ class Engine:
         tokens, _ = self.sample(row[np.newaxis], make_plan(1, **settings))
         return int(tokens[0])
 
-    def kept_sets(self, job: Job, status: np.ndarray | None = None) -> KeptSets:
+    def kept_sets(self, job: Job, status: np.ndarray | None = None, n_threads: int = 1) -> KeptSets:
         """Kept sets of a job; `status` as an engine gets it."""
         found = np.zeros(len(job.values), dtype=np.uint8) if status is None else status.copy()
-        if not self.is_native:
-            return reference_kept_sets(job, found)
-        values, vocabulary, plan, adjustments = job
-        kind = KIND_OF[values.dtype.char]
-        lists = adjustments or (None,) * 4
-        return KeptSets(
-            *native.kept_sets(values, kind, vocabulary, plan, *lists, found, self.isa), found
-        )
+        kept_sets = resolve(self.name, self.isa).kept_sets
+        return KeptSets(*kept_sets(job, found, isa=self.isa, n_threads=n_threads), found)
 
     def kept_set(self, row: np.ndarray, **filters: Any) -> tuple[np.ndarray, np.ndarray]:
         """Kept tokens of one row, ascending, and their masses."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -353,7 +355,17 @@ def test_bad_seeds_are_marked(engine: Engine) -> None:
     seeds = [1, 2**64, 3, -1]
     result = on(engine, LOGITS, on_invalid="mark", seed=seeds, position=1, stream=0)
     assert result.status.tolist() == [0, 3, 0, 3]
-    assert result.seed[[0, 2]].tolist() == [1, 3]
+    assert result.seed.tolist() == [1, 0, 3, 0]
+    result = on(
+        engine,
+        LOGITS,
+        on_invalid="mark",
+        seed=[1, 2, 3, 4],
+        position=1,
+        stream=0,
+        top_p=[1, 2, 1, 1],
+    )
+    assert result.seed.tolist() == [1, 0, 3, 4]
 
 
 def test_rows_that_adjusting_spoils_are_marked(engine: Engine) -> None:
@@ -362,3 +374,48 @@ def test_rows_that_adjusting_spoils_are_marked(engine: Engine) -> None:
         engine, top, on_invalid="mark", bias=[{1: 3e38}, None, dict.fromkeys(range(4), -np.inf)]
     )
     assert result.status.tolist() == [Status.INVALID, Status.OK, Status.EMPTY]
+
+
+def test_a_tuple_of_dicts_is_as_good_as_a_list_of_them() -> None:
+    rows = as_rows(np.zeros((2, 5), np.float32))
+    for bias in ([{1: 2.0}, {3: -1.0}], [None, {0: 1.0}], [{2: 1.0}, None]):
+        listed = make_adjustments(rows, bias=bias)
+        for given, expected in zip(
+            make_adjustments(rows, bias=tuple(bias)).bias, listed.bias, strict=True
+        ):
+            assert np.array_equal(given, expected)
+
+
+def test_a_denormal_bias_survives_flushing() -> None:
+    if torch is None:
+        pytest.skip("needs torch, which can switch flushing on")
+    row = np.full(2, 2.0**-126, np.float32)
+    biases = ([1e-39], np.array([1e-39]), np.array([1e-39], np.float32))
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormals")
+    try:
+        for values in biases:
+            assert sample(row, bias=([1], values), temperature=0).tokens == 1
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_a_history_that_changes_during_a_call_is_the_one_that_was_checked() -> None:
+    """No promise about which tokens count: only that nothing outside the vocabulary does."""
+    history = np.zeros(200_000, np.int64)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            history[100_000:] = 10**9
+            history[100_000:] = 0
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(60):
+            with contextlib.suppress(ValueError):
+                sample(LOGITS[0], output=history, frequency_penalty=0.1)
+    finally:
+        stop.set()
+        writer.join()

@@ -17,14 +17,15 @@ from fastsample.engines import has_native
 
 PACKAGE = Path(fastsample.__file__).parent
 FLOORS = (
-    ("_version", "checks", "dlpack", "reference_rows", "turn", "_native"),
+    ("_version", "checks", "dlpack", "memory", "reference_rows", "turn", "_native"),
     ("params", "logits", "reference"),
-    ("memory", "reference_laws"),
+    ("reference_laws",),
     ("adjustments",),
     ("result", "job"),
+    ("adjusted",),
     ("engines.native", "engines.reference"),
     ("engines",),
-    ("engines.laws", "info", "sample", "sequences"),
+    ("info", "sample", "sequences"),
     ("functions", "kept", "roster"),
     ("sampler", "top"),
     ("table",),

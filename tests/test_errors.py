@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mistakes import Mistake, adjustments, functions, parameters, rows, sequences
+from mistakes import Mistake, adjustments, functions, inside, parameters, rows, sequences, tables
+from support import native
 
 import fastsample
 
@@ -16,19 +18,30 @@ try:
     from mistakes import tensors
 except ModuleNotFoundError:
     tensors = None
+try:
+    from mistakes import commands
+except ModuleNotFoundError:
+    commands = None
 
 PACKAGE = Path(fastsample.__file__).parent
-ROOMS = (
-    *("params", "checks", "logits", "dlpack", "adjustments", "result", "sample", "info"),
-    *("engines/__init__", "engines/native", "engines/laws", "engines/reference"),
-    *("memory", "functions", "kept", "top", "turn", "sequences", "roster", "sampler"),
-)
-TORCH_ONLY = ("_tensor_memory", "_tensor_mask")
+KERNELS = Path(__file__).parent.parent / "kernels" / "_native.pyx"
+OUT_OF_REACH: set[str] = {
+    *(() if tensors else ("_tensor_memory", "require_cpu")),
+    *(() if commands else ("table", "read_row", "read_texts")),
+    *(() if inside.ROUNDING_IS_KNOWN else ("require_rounding_to_nearest",)),
+}
+"""Functions whose errors need what is not installed here, or a kind of machine."""
 
-MISTAKES: list[Mistake] = [
+WITHOUT_MESSAGE = ("", "typer.Exit", "typer.Exit(2)")
+
+TO_CALLERS: list[Mistake] = [
     *(*parameters.MISTAKES, *rows.MISTAKES, *adjustments.MISTAKES, *sequences.MISTAKES),
-    *functions.MISTAKES,
+    *(*functions.MISTAKES, *tables.MISTAKES),
     *(tensors.MISTAKES if tensors else ()),
+]
+MISTAKES: list[Mistake] = [
+    *(*TO_CALLERS, *inside.MISTAKES),
+    *(commands.MISTAKES if commands else ()),
 ]
 
 
@@ -36,23 +49,35 @@ MISTAKES: list[Mistake] = [
 def test_message(mistake: Mistake) -> None:
     with pytest.raises(mistake.error) as caught:
         mistake.call()
-    message = str(caught.value)
     assert type(caught.value) is mistake.error
-    assert mistake.part in message
-    assert message.endswith(")") or "usable here: " in message, "it shows no way out"
+    assert mistake.part in str(caught.value)
+
+
+@pytest.mark.parametrize("mistake", TO_CALLERS, ids=lambda mistake: mistake.part[:50])
+def test_a_message_shows_a_way_out(mistake: Mistake) -> None:
+    with pytest.raises(mistake.error) as caught:
+        mistake.call()
+    message = str(caught.value)
+    assert message.endswith(")") or "usable here: " in message
 
 
 # ---------------------------------------------------------------- no raise without a row
 
 
-def raises_of(room: str) -> set[tuple[str, int, int]]:
-    """Every `raise` of a room that can be reached here, as (file, first line, last line)."""
-    path = PACKAGE / f"{room}.py"
+def _written(error: ast.expr | None) -> str:
+    return "" if error is None else ast.unparse(error)
+
+
+def raises_of(path: Path) -> set[tuple[str, int, int]]:
+    """Every `raise` of a room with a message, where it can be reached: (file, first line, last)."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     out_of_reach: set[ast.AST] = set()
     for node in nodes:
-        if not tensors and isinstance(node, ast.FunctionDef) and node.name in TORCH_ONLY:
+        if isinstance(node, ast.FunctionDef) and node.name in OUT_OF_REACH:
             out_of_reach.update(ast.walk(node))
+        # Another's error let through, and the end of a command: they have no message of their own.
+        if isinstance(node, ast.Raise) and _written(node.exc) in WITHOUT_MESSAGE:
+            out_of_reach.add(node)
     return {
         (str(path), node.lineno, node.end_lineno or node.lineno)
         for node in nodes
@@ -77,8 +102,34 @@ def test_no_raise_is_without_a_row() -> None:
     passed = set().union(*(lines_passed(mistake.call) for mistake in MISTAKES))
     silent = [
         f"{Path(file).name}:{first}"
-        for room in ROOMS
+        for room in PACKAGE.rglob("*.py")
         for file, first, last in sorted(raises_of(room))
         if not any((file, line) in passed for line in range(first, last + 1))
+    ]
+    assert silent == []
+
+
+def messages_of_kernels() -> list[str]:
+    """Every message in the door to the kernels, as a pattern."""
+    source = KERNELS.read_text(encoding="utf-8")
+    messages = re.findall(r'raise \w+\(\s*f?"([^"]+)"', source)
+    assert len(messages) == len(re.findall(r"^ +raise ", source, re.MULTILINE))
+    return [".*".join(map(re.escape, re.split(r"\{[^}]*\}", message))) for message in messages]
+
+
+@pytest.mark.skipif(
+    not (native and KERNELS.exists()), reason="the extension or its source is absent"
+)
+def test_no_message_of_the_kernels_is_without_a_row() -> None:
+    said = []
+    for mistake in MISTAKES:
+        try:
+            mistake.call()
+        except Exception as error:
+            said.append(str(error))
+    silent = [
+        message
+        for message in messages_of_kernels()
+        if not any(re.fullmatch(message, one) for one in said)
     ]
     assert silent == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -199,3 +200,23 @@ def test_out_of_several_draws(engine: Engine) -> None:
     result = on(engine, LOGITS, **CHAIN, n=3, out=out)
     assert result.tokens is out
     assert out.tolist() == on(engine, LOGITS, **CHAIN, n=3).tokens.tolist()
+
+
+def test_top_tokens_of_a_row_that_changes_stay_inside_it() -> None:
+    row = np.zeros(4_096, np.float32)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            row[1:] = -np.inf
+            row[1:] = 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(300):
+            told = sample(row, logprobs=4_096, form=("raw", "processed")).top_tokens
+            assert told.min() >= 0 and told.max() < 4_096
+    finally:
+        stop.set()
+        writer.join()

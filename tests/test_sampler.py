@@ -9,6 +9,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from support import Engine
 
 from fastsample import Sampler, SamplingParams, sample
+from fastsample.turn import Turn
 
 RNG = np.random.default_rng(12)
 STEPS = (RNG.normal(size=(8, 4, 200)) * 2).astype(np.float32)
@@ -175,6 +177,22 @@ def test_accepted_tokens_count_as_drawn_ones(engine: Engine) -> None:
     assert sampler.sequence(0).output == [first, 8, 9, 8]
     expected = by_sample(PENALISED, STEPS[1, :1], position=4, output=[first, 8, 9, 8])
     assert sampler(STEPS[1, 0]) == expected[0]
+
+
+def test_the_token_of_a_marked_row_is_skipped() -> None:
+    spoilt = STEPS[0].copy()
+    spoilt[2, 5] = np.nan
+    drawn = Sampler(PARAMS).sample(spoilt, on_invalid="mark").tokens
+    other = Sampler(PARAMS, prompt=[[]] * 4)
+    other.accept(drawn)
+    assert [other.sequence(b).output for b in range(4)] == [
+        *([token] for token in drawn[:2].tolist()),
+        [],
+        [drawn[3]],
+    ]
+    assert [other.sequence(b).position for b in range(4)] == [1, 1, 0, 1]
+    other.accept([-1, 8, -1], sequences=2)
+    assert other.sequence(2).output == [8]
 
 
 def test_continuations_accept_a_list_each() -> None:
@@ -340,17 +358,53 @@ def test_reset_goes_back_in_the_output() -> None:
     assert tokens_of(sampler, STEPS[3:]) == first[3:]
 
 
-def test_reset_leaves_a_gap() -> None:
+def where(sampler: Sampler) -> tuple[int, list[int]]:
+    return sampler.position, sampler.sequence(0).output
+
+
+@pytest.mark.parametrize("position", [2, 3, 5])
+def test_reset_forward_and_back_keeps_what_stands_before(position: int) -> None:
     sampler = Sampler(PENALISED)
-    sampler.accept([1, 2, 3])
-    sampler.reset(position=10)
-    assert (sampler.position, sampler.sequence(0).output) == (10, [1, 2, 3])
-    sampler.reset(position=9)
-    assert (sampler.position, sampler.sequence(0).output) == (9, [1, 2])
-    sampler.reset(position=7)
-    assert (sampler.position, sampler.sequence(0).output) == (7, [])
-    sampler.reset(position=5)
-    assert (sampler.position, sampler.sequence(0).output) == (5, [])
+    sampler.accept([3, 4])
+    sampler.reset(5)
+    assert where(sampler) == (5, [3, 4])
+    sampler.reset(position)
+    assert where(sampler) == (position, [3, 4])
+    sampler.reset(1)
+    assert where(sampler) == (1, [3])
+    sampler.reset(0)
+    assert where(sampler) == (0, [])
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, lambda s: pickle.loads(pickle.dumps(s))])
+def test_gaps_stand_where_they_were_left(duplicate: Callable[[Sampler], Sampler]) -> None:
+    made = Sampler(PENALISED)
+    made.accept([1, 2])
+    made.reset(5)
+    made.accept([3, 4, 5])
+    made.reset(10)
+    made.reset(20)
+    made.accept(6)
+    assert where(made) == (21, [1, 2, 3, 4, 5, 6])
+    expected = {
+        20: [1, 2, 3, 4, 5],
+        12: [1, 2, 3, 4, 5],
+        8: [1, 2, 3, 4, 5],
+        7: [1, 2, 3, 4],
+        5: [1, 2],
+        3: [1, 2],
+        2: [1, 2],
+        1: [1],
+    }
+    for position, output in expected.items():
+        one = duplicate(made)
+        one.reset(position)
+        assert where(one) == (position, output)
+    for position, output in expected.items():
+        made.reset(position)
+        assert where(made) == (position, output)
+    made.accept(7)
+    assert where(made) == (2, [1, 7])
 
 
 def test_prompts_of_their_own_settle_the_number_of_rows() -> None:
@@ -550,6 +604,28 @@ def test_a_second_thread_is_refused_and_tears_nothing() -> None:
     assert tokens == expected[:1]
     assert sampler.position == 1
     assert tokens_of(sampler, STEPS[1:]) == expected[1:]
+
+
+def test_a_turn_is_taken_in_one_step() -> None:
+    """Whoever had the last turn is refused from the very moment in which another takes the next."""
+    turn, seen = Turn(), []
+
+    def enter() -> None:
+        try:
+            with turn:
+                seen.append("entered")
+        except RuntimeError:
+            seen.append("refused")
+
+    with turn:
+        pass
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(turn.__enter__).result()
+        enter()
+        pool.submit(enter).result()  # its own turn it may take again
+        enter()  # and ended with that
+        pool.submit(turn.__exit__).result()
+    assert seen == ["refused", "entered", "entered"]
 
 
 def test_a_call_that_was_interrupted_does_not_lock_the_sampler_for_ever() -> None:

@@ -320,8 +320,11 @@ def test_a_sequence_is_read_only_to_its_reader() -> None:
     sequence.output.append(2)
     assert (sequence.prompt, sequence.output) == ([1], [])
     assert repr(sequence) == f"Sequence({WARM}, seed=9, stream=0, position=0)"
-    with pytest.raises(AttributeError):
-        sequence.position = 3  # type: ignore[misc]
+    for name in ("params", "seed", "stream", "position", "prompt", "output"):
+        with pytest.raises(AttributeError):
+            setattr(sequence, name, 3)
+    told = [name for name in dir(sequence) if not name.startswith("_")]
+    assert told == ["output", "params", "position", "prompt", "seed", "stream"]
 
 
 # ---------------------------------------------------------------- mistakes
@@ -352,7 +355,7 @@ def made(calls: int = 1) -> Sampler:
         (lambda s: s.accept([1]), ValueError, "`tokens` must have an entry for each of the 2"),
         (lambda s: s.accept(1), TypeError, "`tokens` must be a list with an entry for each"),
         (lambda s: s.accept([1, 2**22]), ValueError, r"tokens in \[0, 2\*\*22\), got 4194304 at"),
-        (lambda s: s.accept([-1], sequences=1), ValueError, r"tokens in \[0, 2\*\*22\), got -1 \("),
+        (lambda s: s.accept([-2], sequences=1), ValueError, r"tokens in \[0, 2\*\*22\), got -2 \("),
         (lambda s: s.accept([1, [2.5]]), TypeError, "`tokens` must hold integers, got list of"),
         (lambda s: s.accept([1, True]), TypeError, "and dtype bool at row 1"),
         (lambda s: s.accept([1, [[2], [3, 4]]]), TypeError, "`tokens` must hold integers, got"),

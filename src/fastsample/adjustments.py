@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from . import dlpack
 from .checks import at, per_row
-from .logits import Rows, is_tensor
-from .memory import memory_of
+from .logits import Rows
+from .memory import is_tensor, memory_of, require_cpu
 
 _NO_TOKENS = np.empty(0, np.int64)
 _NO_VALUES = np.empty(0, np.float32)
@@ -86,6 +86,7 @@ def make_adjustments(
 
 def _mask(mask: Any, rows: Rows) -> NDArray[Any]:
     array = _array_of(mask)
+    given_dtype = array.dtype
     if array.dtype == np.int32:
         array = array.view(np.uint32)
     if array.dtype not in (np.bool_, np.uint32):
@@ -98,7 +99,7 @@ def _mask(mask: Any, rows: Rows) -> NDArray[Any]:
     shaped = array[None] if array.ndim == 1 else array
     if shaped.ndim != 2 or len(shaped) not in (1, n_rows) or not 1 <= shaped.shape[1] <= width:
         raise ValueError(
-            f"`mask` must have shape ({width},) or ({n_rows}, {width}) for {array.dtype}, got "
+            f"`mask` must have shape ({width},) or ({n_rows}, {width}) for {given_dtype}, got "
             f"{array.shape} (True, or a bit that is 1, allows a token; columns may be missing at "
             "the end, and are banned)"
         )
@@ -109,7 +110,8 @@ def _array_of(mask: Any) -> NDArray[Any]:
     if isinstance(mask, np.ndarray):
         return mask
     if is_tensor(mask):
-        return _tensor_mask(mask)
+        require_cpu("mask", mask)
+        return memory_of(mask)
     if hasattr(mask, "__dlpack__"):
         return dlpack.memory_of(mask, "mask")[0]
     raise TypeError(
@@ -117,20 +119,12 @@ def _array_of(mask: Any) -> NDArray[Any]:
     )
 
 
-def _tensor_mask(mask: Any) -> NDArray[Any]:
-    if mask.device.type != "cpu":
-        raise TypeError(
-            f"`mask` must be on the CPU, got a tensor on {mask.device} (pass `mask.cpu()`)"
-        )
-    return memory_of(mask)
-
-
 # ---------------------------------------------------------------- bias
 
 
 def _bias(bias: Any, rows: Rows) -> Csr:
     n_rows = len(rows.values)
-    if isinstance(bias, list):
+    if isinstance(bias, list) or _is_dict_per_row(bias):
         _check_count("bias", len(bias), n_rows)
         each = [_dict_bias(one, rows, b) for b, one in enumerate(bias)]
     elif isinstance(bias, tuple):
@@ -138,6 +132,11 @@ def _bias(bias: Any, rows: Rows) -> Csr:
     else:
         each = [_dict_bias(bias, rows, None)] * n_rows
     return _end_to_end([tokens for tokens, _ in each], [values for _, values in each])
+
+
+def _is_dict_per_row(bias: Any) -> bool:
+    """Tell a tuple of dicts, which is as good as a list of them, from two arrays."""
+    return isinstance(bias, tuple) and any(one is None or isinstance(one, Mapping) for one in bias)
 
 
 def _dict_bias(
@@ -189,14 +188,27 @@ def _bias_values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDAr
             f"`bias` must have a value for each token, got {numbers.shape} values for "
             f"{tokens.shape} tokens (two arrays of one length)"
         )
-    with np.errstate(over="ignore", under="ignore"):
-        values = numbers.astype(np.float32)
+    values = _rounded(numbers)
     bad = np.flatnonzero(~(values < np.inf))
     if len(bad):
         raise ValueError(
             f"`bias` must be finite or -inf in float32, got {numbers[bad[0]]} for token "
             f"{tokens[bad[0]]}{at(row)} (-inf bans a token)"
         )
+    return values
+
+
+def _rounded(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """Round to float32; denormal results on integers, where a flushing processor cannot reach."""
+    if numbers.dtype == np.float32:
+        return np.array(numbers)
+    wide = numbers.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        values = wide.astype(np.float32)
+    tiny = np.abs(wide) < 2.0**-126
+    if tiny.any():
+        denormal = np.rint(np.abs(wide[tiny]) * 2.0**149).astype(np.uint32)
+        values.view(np.uint32)[tiny] = denormal | (np.signbit(wide[tiny]) * np.uint32(2**31))
     return values
 
 
@@ -226,9 +238,12 @@ def history(name: str, given: Any, rows: Rows) -> Csr:
 
 
 def _tokens(name: str, given: Any, rows: Rows, row: int | None) -> NDArray[np.int64]:
-    """Check one list of tokens: integers, each in the vocabulary."""
+    """Check one list of tokens: integers, each in the vocabulary.
+
+    A copy is checked and returned, so a thread that writes the caller's array changes neither.
+    """
     try:
-        tokens = np.asarray(given)
+        tokens = np.array(np.asarray(given))
     except (TypeError, RuntimeError, ValueError) as error:
         raise TypeError(
             f"`{name}` must hold integers, got {type(given).__name__}{at(row)}: {error} "

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -338,14 +339,20 @@ DRAWS = Whole(
     high=2**32,
     dtype=np.int64,
 )
-LOGPROBS = Whole(
-    name="logprobs",
-    rule="a count of tokens in [0, V]",
-    way_out="how many top tokens are told of; 0 tells of the drawn one only",
-    low=0,
-    high=2**63 - 1,
-    dtype=np.int64,
-)
+
+
+@lru_cache(maxsize=64)
+def logprobs_of(vocabulary: int) -> Whole:
+    """`logprobs` for rows of so many tokens."""
+    return Whole(
+        name="logprobs",
+        rule=f"in [0, V] = [0, {vocabulary}]",
+        way_out="how many top tokens are told of; 0 tells of the drawn one only",
+        low=0,
+        high=vocabulary,
+        dtype=np.int64,
+    )
+
 
 STAGES = ("temperature", "top_k", "top_p", "min_p")
 """Every stage, in the default order."""

@@ -84,10 +84,10 @@ def _bfloat16_bits(array: Any) -> NDArray[np.uint16] | None:
     """Read a capsule of bfloat16, which NumPy's own reader refuses; None for any other."""
     try:
         capsule = array.__dlpack__()
+        tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))
     except Exception:
         return None
-    tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))
-    if (tensor.code, tensor.bits, tensor.lanes) != _BFLOAT16:
+    if tensor.device_type != _CPU or (tensor.code, tensor.bits, tensor.lanes) != _BFLOAT16:
         return None
     interface = {
         "version": 3,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import checks
-from .engines.laws import write_law
+from .engines import resolve
 from .job import Job
 from .logits import as_rows
 from .params import check_threads, make_plan
@@ -189,10 +189,11 @@ def _law(
         shape, flat = (*rows.shape, rows.vocabulary), (n_rows, rows.vocabulary)
     memory = None if out is None else check_out(out, shape, torch=rows.torch, dtype=dtype)
     job = Job(rows.values, rows.vocabulary, make_plan(n_rows, temperature=temperature), None)
-    how: dict[str, Any] = {"engine": engine, "isa": isa, "n_threads": check_threads(n_threads)}
+    how: dict[str, Any] = {"isa": isa, "n_threads": check_threads(n_threads)}
+    write_law = resolve(engine, isa).write_law
     if memory is not None and _takes_law(memory, rows.values):
         # A greedy draw looks at every row and raises for a bad one, before anything is written.
-        draw(rows, make_plan(n_rows, temperature=0.0), None, NOTHING, **how)
+        draw(rows, make_plan(n_rows, temperature=0.0), None, NOTHING, engine=engine, **how)
         write_law(name, job, memory.reshape(flat), np.zeros(n_rows, np.uint8), **how)
         return out
     target = np.empty(flat, dtype)

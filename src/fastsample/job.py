@@ -1,4 +1,4 @@
-"""What goes into an engine and what comes out of it: the two records that every engine knows."""
+"""What goes into an engine and what comes out of it: the records that every engine knows."""
 
 from __future__ import annotations
 
@@ -66,3 +66,22 @@ class Outcome(NamedTuple):
     ranks: NDArray[np.int64]
     top_tokens: NDArray[np.int64]
     top_logprobs: NDArray[np.float64]
+
+
+class KeptSets(NamedTuple):
+    """The kept sets of a batch, laid end to end, each in section 3's order.
+
+    Attributes
+    ----------
+    tokens : int64 array of shape (N,)
+    masses : uint64 array of shape (N,)
+    logits : float32 array of shape (N,)
+        After adjusting.
+    offsets : int64 array of shape (B + 1,)
+        Row b has ``tokens[offsets[b] : offsets[b + 1]]``; a bad row has none.
+    """
+
+    tokens: NDArray[np.int64]
+    masses: NDArray[np.uint64]
+    logits: NDArray[np.float32]
+    offsets: NDArray[np.int64]

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import checks
 from .adjustments import Adjustments, make_adjustments
-from .engines.laws import KeptSets, kept_sets
-from .job import Job
-from .logits import Rows, as_rows, is_tensor
-from .memory import dtype_of, in_form_of, minus_inf
-from .params import make_plan
+from .engines import resolve
+from .job import Job, KeptSets
+from .logits import Rows, as_rows
+from .memory import dtype_of, in_form_of, is_tensor, minus_inf
+from .params import check_threads, make_plan
 from .result import as_given, check_out
 from .sample import first_bad
 
@@ -84,6 +84,7 @@ def kept_set(
     valid_vocab: int | None = None,
     engine: str | None = None,
     isa: str | None = None,
+    n_threads: int | None = None,
 ) -> KeptSet:
     """Find the tokens that `sample` would draw from, and how much each of them weighs.
 
@@ -99,7 +100,7 @@ def kept_set(
     repetition_scope, frequency_scope, presence_scope : str or int
     stages : tuple of str
         As in `SamplingParams`.
-    valid_vocab, engine, isa
+    valid_vocab, engine, isa, n_threads
         As in `sample`.
 
     Returns
@@ -120,8 +121,12 @@ def kept_set(
     array([0, 2])
     """
     rows = as_rows(logits, valid_vocab)
-    plan = make_plan(
-        len(rows.values),
+    found = _checked_and_found(
+        rows,
+        mask=mask,
+        bias=bias,
+        prompt=prompt,
+        output=output,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -134,9 +139,10 @@ def kept_set(
         presence_scope=presence_scope,
         min_keep=min_keep,
         stages=stages,
+        engine=engine,
+        isa=isa,
+        n_threads=n_threads,
     )
-    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
-    found = find(rows, plan, adjustments, engine, isa)
     masses = found.masses.view(np.int64) if rows.torch else found.masses
     parts = (found.tokens, masses, found.logits, found.offsets)
     return KeptSet(*(as_given(part, part.shape, torch=rows.torch) for part in parts))
@@ -165,6 +171,7 @@ def filter_logits(
     out: Any = None,
     engine: str | None = None,
     isa: str | None = None,
+    n_threads: int | None = None,
 ) -> Any:
     """Set the logits of all tokens outside the kept set to -inf.
 
@@ -180,7 +187,7 @@ def filter_logits(
     repetition_scope, frequency_scope, presence_scope : str or int
     stages : tuple of str
         As in `SamplingParams`.
-    valid_vocab, engine, isa
+    valid_vocab, engine, isa, n_threads
         As in `sample`. Columns past `valid_vocab` become -inf.
     out : array or tensor of the kind, dtype and shape of `logits`, optional
         Written only when every row is good. It may be `logits` itself.
@@ -210,16 +217,16 @@ def filter_logits(
         memory = np.empty(shape, rows.values.dtype)
     else:
         memory = check_out(out, shape, torch=rows.torch, dtype=dtype)
-    kept = kept_set(
-        logits,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
+    found = _checked_and_found(
+        rows,
         mask=mask,
         bias=bias,
         prompt=prompt,
         output=output,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
         repetition_penalty=repetition_penalty,
         frequency_penalty=frequency_penalty,
         presence_penalty=presence_penalty,
@@ -228,30 +235,51 @@ def filter_logits(
         presence_scope=presence_scope,
         min_keep=min_keep,
         stages=stages,
-        valid_vocab=valid_vocab,
         engine=engine,
         isa=isa,
+        n_threads=n_threads,
     )
-    at = places(np.asarray(kept.tokens), np.asarray(kept.offsets))
+    at = places(found.tokens, found.offsets)
     values = rows.values[at]
     if not (mask is None and bias is None and prompt is None and output is None):
-        values = _narrow(np.asarray(kept.logits), at, values.dtype)
+        values = _narrow(found.logits, at, values.dtype)
     memory[...] = minus_inf(memory.dtype)
     (memory if rows.shape else memory[None])[at] = values
     return in_form_of(logits, memory) if out is None else out
+
+
+def _checked_and_found(
+    rows: Rows,
+    *,
+    mask: Any,
+    bias: Any,
+    prompt: Any,
+    output: Any,
+    engine: str | None,
+    isa: str | None,
+    n_threads: Any,
+    **settings: Any,
+) -> KeptSets:
+    """Check what the two functions of this room have in common, and find the kept sets."""
+    plan = make_plan(len(rows.values), **settings)
+    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    return find(rows, plan, adjustments, engine=engine, isa=isa, n_threads=n_threads)
 
 
 def find(
     rows: Rows,
     plan: NDArray[np.void],
     adjustments: Adjustments | None,
+    *,
     engine: str | None,
     isa: str | None,
+    n_threads: Any,
 ) -> KeptSets:
     """Find the kept sets, or raise for the first bad row."""
     job = Job(rows.values, rows.vocabulary, plan, adjustments)
     status = np.zeros(len(plan), np.uint8)
-    found = kept_sets(job, status, engine=engine, isa=isa)
+    kept_sets = resolve(engine, isa).kept_sets
+    found = kept_sets(job, status, isa=isa, n_threads=check_threads(n_threads))
     if np.count_nonzero(status):
         raise first_bad(job, rows.shape, status)
     return found

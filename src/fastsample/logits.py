@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import dlpack
+from .memory import is_tensor, memory_of, require_cpu
 
 MAX_VOCABULARY = 2**22
 
@@ -78,33 +79,19 @@ def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
     )
 
 
-def is_tensor(value: Any) -> bool:
-    """Tell whether a value is a torch tensor, without loading torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
 def _tensor_memory(logits: Any) -> NDArray[Any]:
-    """Look at a tensor's memory: bfloat16, which NumPy lacks, as uint16."""
+    """Look at a tensor's memory, or refuse what no engine reads."""
     torch = sys.modules["torch"]
     if logits.requires_grad:
         raise TypeError(
             "`logits` must not require grad, got a tensor that does (pass `logits.detach()`)"
         )
-    if logits.device.type != "cpu":
-        raise TypeError(
-            f"`logits` must be on the CPU, got a tensor on {logits.device} (pass `logits.cpu()`)"
-        )
+    require_cpu("logits", logits)
     if logits.layout is not torch.strided:
         raise TypeError(f"`logits` must be dense, got {logits.layout} (pass `logits.to_dense()`)")
-    memory: NDArray[Any]
-    if logits.dtype is torch.bfloat16:
-        memory = logits.view(torch.int16).numpy().view(np.uint16)
-    elif logits.dtype in (torch.float32, torch.float16):
-        memory = logits.numpy()
-    else:
+    if logits.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise _wrong_dtype(logits.dtype, "pass `logits.float()`")
-    return memory
+    return memory_of(logits)
 
 
 def _rows(array: NDArray[Any], valid_vocab: Any, *, torch: bool) -> Rows:
@@ -128,7 +115,7 @@ def _readable(array: NDArray[Any]) -> NDArray[Any]:
     """Refuse a dtype that no engine reads; show bfloat16 as the uint16 that it is to them."""
     dtype = array.dtype
     if dtype.name == "bfloat16" and dtype.itemsize == 2:
-        return array.view(np.uint16)
+        return memory_of(array)
     if not dtype.isnative:
         raise TypeError(
             f"`logits` must be in this machine's byte order, got {dtype.str!r} "

@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .logits import is_tensor
+
+def is_tensor(value: Any) -> bool:
+    """Tell whether a value is a torch tensor, without loading torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def require_cpu(name: str, tensor: Any) -> None:
+    """Refuse a tensor on another device; `name` is what messages call it."""
+    if tensor.device.type != "cpu":
+        raise TypeError(
+            f"`{name}` must be on the CPU, got a tensor on {tensor.device} (pass `{name}.cpu()`)"
+        )
 
 
 def memory_of(array: Any) -> NDArray[Any]:

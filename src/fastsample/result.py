@@ -72,9 +72,10 @@ class SampleResult:
     status : uint8 of shape S
         A `Status` per row; all 0 unless bad rows are marked.
     seed : int or uint64 array of shape (B,)
-        The seed that was used, also when none was given; per-row seeds are a copy. What draws the
-        same tokens again after a call without a seed: ``sample(logits, seed=result.seed,
-        position=0, stream="row", ...)`` with the same parameters.
+        The seed that was used, also when none was given; per-row seeds are a copy, with a 0
+        that means nothing in a row of BAD_PARAM. What draws the same tokens again after a call
+        without a seed: ``sample(logits, seed=result.seed, position=0, stream="row", ...)`` with the
+        same parameters.
 
     Examples
     --------
@@ -124,7 +125,13 @@ def bad_row(
             f"{name} is -inf at every token{after} (leave at least one token to draw)"
         )
     logits = values[row]
-    token = int(np.flatnonzero(np.isnan(logits) | (logits == np.inf))[0])
+    bad = np.flatnonzero(np.isnan(logits) | (logits == np.inf))
+    if not len(bad):
+        return ValueError(
+            f"{name} held NaN or +inf and does no more: it was written during the call (keep other "
+            "threads from the logits until the call returns)"
+        )
+    token = int(bad[0])
     return ValueError(
         f"{name} holds {logits[token]} at token {token}{after} (a logit must be finite, or -inf to "
         "ban its token; look for an overflow in what made the row)"

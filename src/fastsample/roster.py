@@ -12,7 +12,7 @@ from .adjustments import Adjustments, make_adjustments
 from .job import Outcome
 from .logits import Rows
 from .params import MAX_POSITION, SamplingParams, make_plan, replace_fields
-from .sequences import Sequence, is_per_sequence, prompts_of, start
+from .sequences import State, is_per_sequence, prompts_of, start
 
 
 class Batch:
@@ -21,7 +21,7 @@ class Batch:
     Attributes
     ----------
     ids : tuple of int, or None for all sequences there are
-    sequences : list of Sequence
+    sequences : list of State
     plan : array of SETTINGS, shape (B,)
     outcome : Outcome
         Room for the tokens of a step that is told nothing else, used again by each.
@@ -29,7 +29,7 @@ class Batch:
         The tokens in it.
     """
 
-    def __init__(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
+    def __init__(self, ids: tuple[int, ...] | None, sequences: list[State]) -> None:
         n_rows = len(sequences)
         self.ids = ids
         self.sequences = sequences
@@ -45,12 +45,12 @@ class Batch:
         self.drawn = self.outcome.tokens.reshape(n_rows)
         self._positions = self.plan["position"]
         self._has_penalties = any(_has_penalties(one.params) for one in sequences)
-        self._outputs = [one.output_tokens for one in sequences]
+        self._outputs = [one.output for one in sequences]
 
     def to_next_position(self) -> None:
         """Write every sequence's position into the plan."""
         for b, sequence in enumerate(self.sequences):
-            position = sequence.skipped + len(sequence.output_tokens)
+            position = sequence.skipped + len(sequence.output)
             if position > MAX_POSITION:
                 raise ValueError(
                     f"`position` must be in [0, 2**64), got {position} (every position of this "
@@ -63,7 +63,7 @@ class Batch:
         if not self._has_penalties:
             return make_adjustments(rows, mask=mask, bias=bias)
         # Copies: an array cannot grow while another looks into its memory.
-        prompts = [np.array(one.prompt_tokens, np.int64) for one in self.sequences]
+        prompts = [np.array(one.prompt, np.int64) for one in self.sequences]
         outputs = [np.array(output, np.int64) for output in self._outputs]
         return make_adjustments(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
 
@@ -127,7 +127,7 @@ class Roster:
         """The numbers, ascending."""
         return tuple(self._sequences)
 
-    def chosen(self, ids: tuple[int, ...] | None) -> list[Sequence]:
+    def chosen(self, ids: tuple[int, ...] | None) -> list[State]:
         """The sequences of these numbers, in this order; all of them for None."""
         if ids is None:
             return list(self._sequences.values())
@@ -183,16 +183,16 @@ class Roster:
         if not self._is_open:
             self._batch = batch
 
-    def add(self, sequence: Sequence) -> int:
+    def add(self, sequence: State) -> int:
         """Let a sequence come, under a number that none has had."""
         self._check_comes_and_goes("add")
         number = self._next_id
+        self._next_id += 1  # first: an interrupt here loses a number, never a sequence
         self._sequences[number] = sequence
-        self._next_id += 1
         self._batch = None
         return number
 
-    def remove(self, number: int) -> Sequence:
+    def remove(self, number: int) -> State:
         """Let a sequence go."""
         self._check_comes_and_goes("remove")
         (sequence,) = self.chosen((number,))

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .adjusted import adjusted_row
 from .adjustments import Adjustments, make_adjustments
-from .checks import LOGPROBS, STAGES
+from .checks import STAGES, logprobs_of
 from .engines import resolve
-from .engines.reference import adjusted_row
 from .job import Job, Outcome
 from .logits import Rows, as_rows
 from .params import check_draws, check_threads, make_plan, place_draw
@@ -128,7 +128,8 @@ def sample(
     engine : {None, "auto", "native", "reference"}
         None and "auto" take the native engine where it is installed. All give the same tokens.
     isa : str, optional
-        An instruction set of `info`'s ``isa_usable``; None takes the best one.
+        An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
+        FASTSAMPLE_ISA, or the best one.
     n_threads : int, optional
         At least 1; None lets fastsample choose.
     out : int64 array or torch.int64 CPU tensor of the shape of the tokens, optional
@@ -208,6 +209,8 @@ def sample(
         draws=draws,
         bad=bad,
     )
+    if bad is not None and isinstance(seed, np.ndarray):
+        seed[bad] = 0
     outcome = draw(
         rows,
         plan,
@@ -241,13 +244,7 @@ def as_told(logprobs: Any, form: Any, vocabulary: int) -> Told:
         raise ValueError(f"`form` must be some of {FORMS}, each once, got {form!r} (one is enough)")
     if logprobs is None:
         return NOTHING
-    count = LOGPROBS.one(logprobs)
-    if count > vocabulary:
-        raise ValueError(
-            f"`logprobs` must be in [0, V] = [0, {vocabulary}], got {count} (how many top tokens "
-            "are told of; 0 tells of the drawn one only)"
-        )
-    return Told(count, forms, not isinstance(form, str))
+    return Told(logprobs_of(vocabulary).one(logprobs), forms, not isinstance(form, str))
 
 
 def marks(on_invalid: Any, n_rows: int) -> NDArray[np.bool_] | None:
@@ -311,7 +308,7 @@ def draw(
         *(_no_room(n_rows) if told.logprobs is None else _room_to_tell(told, n_rows)),
     )
     job = Job(rows.values, rows.vocabulary, plan, adjustments)
-    resolve(engine, isa)(job, outcome, isa=isa, n_threads=check_threads(n_threads))
+    resolve(engine, isa).run(job, outcome, isa=isa, n_threads=check_threads(n_threads))
     if on_invalid != "mark" and np.count_nonzero(status):
         raise first_bad(job, rows.shape, status)
     return outcome

@@ -164,7 +164,7 @@ class Sampler:
 
     def sequence(self, number: int) -> Sequence:
         """Look at one sequence: its parameters, seed, stream, position, prompt and output."""
-        return self._roster.chosen((as_number(number),))[0]
+        return Sequence(self._roster.chosen((as_number(number),))[0])
 
     def __call__(
         self, logits: Any, *, sequences: Any = None, mask: Any = None, bias: Any = None
@@ -280,7 +280,8 @@ class Sampler:
         ----------
         tokens : int, list of int, or a list of these
             For one sequence a token or a list of tokens; for several a list with one of these for
-            each, so that the tokens of a call may be handed to another sampler's `accept`.
+            each, so that the tokens of a call may be handed to another sampler's `accept`. A -1,
+            which a marked row has in place of a token, is skipped.
         sequences : int or list of int, optional
             Whose they are. None: one entry for each of `ids`.
 
@@ -301,9 +302,9 @@ class Sampler:
         """
         with self._turn:
             chosen = self._roster.chosen(as_ids(sequences))
-            lists = token_lists("tokens", tokens, len(chosen))
+            lists = token_lists("tokens", tokens, len(chosen), skip_marks=True)
             for sequence, accepted in zip(chosen, lists, strict=True):
-                sequence.extend(accepted)
+                sequence.output.extend(accepted)
 
     def add(
         self,
@@ -356,13 +357,14 @@ class Sampler:
             As `add`; also ValueError for an unknown number.
         """
         with self._turn:
-            return self._roster.remove(as_number(number))
+            return Sequence(self._roster.remove(as_number(number)))
 
     def reset(self, position: int = 0, *, sequences: Any = None) -> None:
         """Go to a position. Parameters, seed and prompt stay, output from there on is forgotten.
 
         At 0, a sampler made from one `SamplingParams` starts anew: the next call decides how many
-        continuations there are. Beyond the output, its tokens stay the last that are known.
+        continuations there are. A position beyond the output leaves a gap of unknown tokens after
+        those that stand; going back into the gap, or to its start, forgets none of these.
 
         Parameters
         ----------
@@ -402,7 +404,7 @@ class Sampler:
         self._engine = state["engine"]
         self._isa = state["isa"]
         self._n_threads = state["n_threads"]
-        self._run = resolve(self._engine, self._isa)
+        self._run = resolve(self._engine, self._isa).run
         self._turn = Turn()
 
     def __repr__(self) -> str:

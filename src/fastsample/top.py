@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import checks
-from .engines.laws import KeptSets
+from .job import KeptSets
 from .kept import find, places
 from .logits import Rows, as_rows
-from .memory import in_form_of, minus_inf
+from .memory import dtype_of, in_form_of, minus_inf
 from .params import make_plan
-from .result import as_given
+from .result import as_given, check_out
 
 
 class TopTokens(NamedTuple):
@@ -38,7 +38,13 @@ class TopTokens(NamedTuple):
 
 
 def top_k(
-    logits: Any, k: ArrayLike, *, engine: str | None = None, isa: str | None = None
+    logits: Any,
+    k: ArrayLike,
+    *,
+    out: tuple[Any, Any] | None = None,
+    engine: str | None = None,
+    isa: str | None = None,
+    n_threads: int | None = None,
 ) -> TopTokens:
     """Find the first k tokens of each row, as ``torch.topk`` does, with ties always the same way.
 
@@ -48,7 +54,11 @@ def top_k(
         As in `sample`.
     k : int, or one per row, shape (B,)
         In [1, V]. Exactly so many tokens come: those at -inf are last, the lower token first.
-    engine, isa
+    out : pair (values, tokens), optional
+        Arrays or tensors of the kind of `logits` and the shape ``logits.shape[:-1] + (k,)``: one of
+        the dtype of `logits`, one int64. Written only when every row is good; they become the
+        result's. Only with one `k`: rows of different length are flat, and always new.
+    engine, isa, n_threads
         As in `sample`.
 
     Returns
@@ -82,10 +92,16 @@ def top_k(
     )
     each = checks.per_row(k)
     counts = check.column(k, n_rows) if each else np.full(n_rows, check.one(k))
-    found = find(rows, make_plan(n_rows, top_k=counts), None, engine, isa)
+    shape = None if each else (*rows.shape, int(check.one(k)))
+    memory = None if out is None else _check_pair(out, shape, logits, rows)
+    plan = make_plan(n_rows, top_k=counts)
+    found = find(rows, plan, None, engine=engine, isa=isa, n_threads=n_threads)
     tokens, offsets = _filled_up(rows, found, counts.astype(np.int64))
-    shape = tokens.shape if each else (*rows.shape, int(check.one(k)))
-    return _top_tokens(logits, rows, tokens, offsets, shape)
+    values = rows.values[places(tokens, offsets)]
+    if out is None or memory is None:
+        return _top_tokens(logits, rows, values, tokens, offsets, shape)
+    memory[0][...], memory[1][...] = values.reshape(shape), tokens.reshape(shape)
+    return TopTokens(*out, as_given(offsets, offsets.shape, torch=rows.torch))
 
 
 def top_p(
@@ -95,6 +111,7 @@ def top_p(
     *,
     engine: str | None = None,
     isa: str | None = None,
+    n_threads: int | None = None,
 ) -> TopTokens:
     """Find the shortest head of each row whose mass reaches the share p.
 
@@ -106,7 +123,7 @@ def top_p(
         In [0, 1]. At least one token comes; 1 takes all but those at -inf.
     temperature : float, or one per row, shape (B,)
         As in `SamplingParams`, before the masses are taken.
-    engine, isa
+    engine, isa, n_threads
         As in `sample`.
 
     Returns
@@ -130,11 +147,37 @@ def top_p(
     rows = as_rows(logits)
     n_rows = len(rows.values)
     p = _P.column(p, n_rows) if checks.per_row(p) else _P.one(p)
-    found = find(rows, make_plan(n_rows, top_p=p, temperature=temperature), None, engine, isa)
-    return _top_tokens(logits, rows, found.tokens, found.offsets, found.tokens.shape)
+    plan = make_plan(n_rows, top_p=p, temperature=temperature)
+    found = find(rows, plan, None, engine=engine, isa=isa, n_threads=n_threads)
+    values = rows.values[places(found.tokens, found.offsets)]
+    return _top_tokens(logits, rows, values, found.tokens, found.offsets)
 
 
 _P = replace(checks.TOP_P, name="p")
+
+
+def _check_pair(
+    out: Any, shape: tuple[int, ...] | None, logits: Any, rows: Rows
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Check the `out` of `top_k`, and return the memory of its values and of its tokens."""
+    if shape is None:
+        raise ValueError(
+            f"`out` must be left out with one `k` per row, got {type(out).__name__} (rows differ "
+            "in length; pass one `k`)"
+        )
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise TypeError(
+            f"`out` must be a pair (values, tokens), got {type(out).__name__} (leave it out to get "
+            "new ones)"
+        )
+    values = check_out(out[0], shape, torch=rows.torch, dtype=dtype_of(logits, rows.values))
+    tokens = check_out(out[1], shape, torch=rows.torch)
+    if np.shares_memory(values, tokens):
+        raise ValueError(
+            "`out` must be two arrays, got values and tokens that share memory (leave it out to "
+            "get new ones)"
+        )
+    return values, tokens
 
 
 def _filled_up(
@@ -160,13 +203,15 @@ def _at_minus_inf(rows: Rows, b: int) -> NDArray[np.int64]:
 def _top_tokens(
     logits: Any,
     rows: Rows,
+    values: NDArray[Any],
     tokens: NDArray[np.int64],
     offsets: NDArray[np.int64],
-    shape: tuple[int, ...],
+    shape: tuple[int, ...] | None = None,
 ) -> TopTokens:
-    values = rows.values[places(tokens, offsets)].reshape(shape)
+    """Give the answer the shape and the form that the caller expects; flat without a shape."""
+    shape = tokens.shape if shape is None else shape
     return TopTokens(
-        in_form_of(logits, values),
+        in_form_of(logits, values.reshape(shape)),
         as_given(tokens, shape, torch=rows.torch),
         as_given(offsets, offsets.shape, torch=rows.torch),
     )

@@ -10,7 +10,7 @@ import weakref
 class Turn:
     """One user of a sampler at a time: a second is refused, not kept waiting."""
 
-    __slots__ = ("__weakref__", "_lock", "_owner")
+    __slots__ = ("__weakref__", "_owner")
 
     def __init__(self) -> None:
         self.renew()
@@ -18,23 +18,23 @@ class Turn:
 
     def renew(self) -> None:
         """Start anew, whoever had the turn."""
-        self._lock = threading.Lock()
-        self._owner = 0
+        # One entry, the thread whose turn it is. A dict takes it or shows it in a single step: with
+        # a lock and its owner's name there is a moment between the two, for a thread or a signal.
+        self._owner: dict[str, int] = {}
 
     def __enter__(self) -> None:
         me = threading.get_ident()
-        # A turn of this very thread was cut short, by Ctrl-C or a signal, before it could end.
-        if not self._lock.acquire(False) and self._owner != me:
+        # Its own turn it may take again: one that Ctrl-C or a signal cut short never ended.
+        if self._owner.setdefault("thread", me) != me:
             raise RuntimeError(
                 "this Sampler is being used by another thread, and a sampler serves one at a time "
                 "(give each thread its own, or call `sample`, which keeps no state)"
             )
-        self._owner = me
 
     def __exit__(self, *_: object) -> None:
-        # A child that was forked inside its own turn finds the lock renewed.
-        if self._lock.locked():
-            self._lock.release()
+        # A turn that was taken twice, or in the parent of a forked child, may have ended already.
+        if self._owner.get("thread") == threading.get_ident():
+            self._owner.clear()
 
 
 _TURNS: weakref.WeakSet[Turn] = weakref.WeakSet()

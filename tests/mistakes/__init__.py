@@ -33,13 +33,13 @@ class Unreadable:
 class Foreign:
     """An array of another library, which DLPack does not help to read."""
 
-    def __init__(self, device: int = 1, capsule: Any = None) -> None:
-        self.device, self.capsule = device, capsule
+    def __init__(self, device: int = 1, source: Any = None) -> None:
+        self.device, self.source = device, source
 
     def __dlpack__(self, **_: Any) -> Any:
-        if self.capsule is None:
+        if self.source is None:
             raise BufferError("it is busy")
-        return self.capsule
+        return self.source.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device, 0

@@ -21,8 +21,9 @@ MISTAKES = [
     given("mask", np.ones((4, 0), bool), ValueError, f"{MASK} (4, 0) ("),
     given("mask", np.ones((1, 4, 3), bool), ValueError, f"{MASK} (1, 4, 3) ("),
     given(
-        "mask", np.ones((4, 2), np.int32), ValueError, "have shape (1,) or (4, 1) for uint32, got"
+        "mask", np.ones((4, 2), np.int32), ValueError, "have shape (1,) or (4, 1) for int32, got"
     ),
+    given("mask", np.ones(2, np.uint32), ValueError, "have shape (1,) or (4, 1) for uint32, got"),
     given(
         "bias", 3, TypeError, "be a dict {token: value}, a list of B dicts or a tuple (tokens, v"
     ),
@@ -61,6 +62,12 @@ MISTAKES = [
         [{}, {}, {}, {2: np.inf}],
         ValueError,
         "be finite or -inf in float32, got inf for token 2 at row 3 (",
+    ),
+    given(
+        "bias",
+        ({}, None),
+        ValueError,
+        "have one entry for each of the 4 rows, got 2 (one per row of",
     ),
     given(
         "bias", ([0, 1],), ValueError, "be two arrays (tokens, values) where it is a tuple, got 1"

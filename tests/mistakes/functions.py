@@ -9,6 +9,7 @@ import numpy as np
 from fastsample import filter_logits, kept_set, log_softmax, logsumexp, softmax, top_k, top_p
 from mistakes import ROW, ROWS, Mistake, frozen, rows_with
 
+SHARED = np.zeros(1, np.int64)
 NAN = "`logits` row 3 holds nan at token 2 (a logit must be finite"
 
 
@@ -63,6 +64,31 @@ MISTAKES = [
         "`bias` must hold tokens in [0, 3), got 3 (tokens are",
         ROW,
         bias={3: 1},
+    ),
+    of(kept_set, ValueError, "`n_threads` must be in [1, 2**31), got 0 (None", ROW, n_threads=0),
+    of(
+        top_k,
+        TypeError,
+        "`out` must be a pair (values, tokens), got ndarray (",
+        ROW,
+        2,
+        out=np.ones(2, np.float32),
+    ),
+    of(
+        top_k,
+        ValueError,
+        "`out` must be left out with one `k` per row, got tuple (",
+        ROWS,
+        [1, 2, 1, 1],
+        out=(np.ones(5, np.float32), np.ones(5, np.int64)),
+    ),
+    of(
+        top_k,
+        ValueError,
+        "`out` must be two arrays, got values and tokens that share memory (",
+        ROW,
+        1,
+        out=(SHARED.view(np.float32)[:1], SHARED),
     ),
     of(kept_set, ValueError, "`engine` must be 'native', 'reference'", ROW, engine="cuda"),
 ]

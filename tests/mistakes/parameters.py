@@ -13,7 +13,7 @@ from mistakes import ROW, ROWS, Mistake, Unreadable, given, staged
 
 def call_without_native() -> None:
     """Ask for the native engine as if the extension were not installed."""
-    engines._native_run.cache_clear()
+    engines._native.cache_clear()
     with mock.patch.object(engines, "has_native", lambda: False):
         sample(ROW, engine="native")
 
@@ -117,7 +117,7 @@ PARAMETERS = [
         ValueError,
         "`stream` must be in [0, 2**32 - 2), got 4294967295 at row 2 (3 draws",
     ),
-    given("logprobs", -1, ValueError, "be a count of tokens in [0, V], got -1 (how many top tok"),
+    given("logprobs", -1, ValueError, "be in [0, V] = [0, 3], got -1 (how many top tok"),
     given("logprobs", 4, ValueError, "be in [0, V] = [0, 3], got 4 (how many top tokens"),
     given("logprobs", 1.0, TypeError, "be an integer, got float 1.0 ("),
     given("form", "log", ValueError, "be some of ('raw', 'tempered', 'processed'), each once, got"),

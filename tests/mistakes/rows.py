@@ -42,7 +42,7 @@ LOGITS = [
         Foreign(), TypeError, "must be an array that NumPy reads through DLPack, or bfloat16, got"
     ),
     logits(
-        Foreign(capsule=np.ones(3, complex).__dlpack__()),
+        Foreign(source=np.ones(3, complex)),
         TypeError,
         "must be float32, float16 or bfloat16, got complex128 (pass",
     ),

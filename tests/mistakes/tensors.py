@@ -33,7 +33,7 @@ def torch_mistakes() -> list[Mistake]:
             ones.to_sparse(), TypeError, "must be dense, got torch.sparse_coo (pass `logits.to_"
         ),
         logits(
-            Foreign(capsule=ones.long().__dlpack__()),
+            Foreign(source=ones.long()),
             TypeError,
             "must be float32, float16 or bfloat16, got int64 (pass",
         ),

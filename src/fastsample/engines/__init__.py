@@ -1,26 +1,88 @@
-"""The engines. Each is a module with one door, ``run``, and all give the same bits.
+"""The engines. Each is a module with three doors, and all give the same bits.
 
     run(job, out, *, isa=None, n_threads=None) -> None
+    write_law(name, job, out, status, *, isa=None, n_threads=None) -> None
+    kept_sets(job, status, *, isa=None, n_threads=None) -> KeptSets
 
-An engine reads a `Job`, writes an `Outcome`, and raises for nothing that a row holds.
+An engine reads a `Job`, writes where it is told, and raises for nothing that a row holds.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from fastsample.job import Job, Outcome
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsample.job import Job, KeptSets, Outcome
 
 
 class Run(Protocol):
-    """An engine's door."""
+    """The door to draws."""
 
     def __call__(
         self, job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None
     ) -> None:
         """Draw for every row of the job."""
+
+
+class WriteLaw(Protocol):
+    """The door to the laws of whole rows."""
+
+    def __call__(
+        self,
+        name: str,
+        job: Job,
+        out: NDArray[Any],
+        status: NDArray[np.uint8],
+        *,
+        isa: str | None = None,
+        n_threads: int | None = None,
+    ) -> None:
+        """Write the law of each whole row at its temperature, with no adjustment and no filter.
+
+        Parameters
+        ----------
+        name : {"softmax", "log_softmax", "logsumexp"}
+        job : Job
+            Its plan gives the temperatures; above 0 for "logsumexp".
+        out : float32 array of shape (B, vocabulary), or float64 of shape (B,) for "logsumexp"
+            C-contiguous. Written where a row is good. It may lie exactly where `job.values` does.
+        status : uint8 array of shape (B,)
+            Comes as 0. Written: 1 for an invalid row, 2 for an empty one.
+        """
+
+
+class FindKeptSets(Protocol):
+    """The door to kept sets."""
+
+    def __call__(
+        self,
+        job: Job,
+        status: NDArray[np.uint8],
+        *,
+        isa: str | None = None,
+        n_threads: int | None = None,
+    ) -> KeptSets:
+        """Find the kept set of each row.
+
+        Parameters
+        ----------
+        job : Job
+        status : uint8 array of shape (B,)
+            In and out: a row that comes with a status other than 0 is left alone.
+        """
+
+
+class Engine(NamedTuple):
+    """An engine: its name, and its doors."""
+
+    name: str
+    run: Run
+    write_law: WriteLaw
+    kept_sets: FindKeptSets
 
 
 @cache
@@ -29,8 +91,8 @@ def has_native() -> bool:
     return find_spec("fastsample._native") is not None
 
 
-def resolve(name: str | None = None, isa: str | None = None) -> Run:
-    """Find an engine's ``run`` by name.
+def resolve(name: str | None = None, isa: str | None = None) -> Engine:
+    """Find an engine by name.
 
     Parameters
     ----------
@@ -49,7 +111,7 @@ def resolve(name: str | None = None, isa: str | None = None) -> Run:
     if name is None or name == "auto":
         name = "native" if isa is not None or has_native() else "reference"
     if name == "native":
-        return _native_run()
+        return _native()
     if name != "reference":
         raise ValueError(
             f"`engine` must be 'native', 'reference', 'auto' or None, got {name!r} "
@@ -60,23 +122,23 @@ def resolve(name: str | None = None, isa: str | None = None) -> Run:
             f"`isa` must be None for engine 'reference', which has no kernels, got {isa!r} "
             "(leave one of the two out)"
         )
-    return _reference_run()
+    return _reference()
 
 
 @cache
-def _native_run() -> Run:
+def _native() -> Engine:
     if not has_native():
         raise RuntimeError(
             "engine 'native' needs the compiled extension, which is not installed (install "
             "fastsample where a C++ compiler is, or pass engine='reference' without `isa`)"
         )
-    from .native import run
+    from . import native
 
-    return run
+    return Engine("native", native.run, native.write_law, native.kept_sets)
 
 
 @cache
-def _reference_run() -> Run:
-    from .reference import run
+def _reference() -> Engine:
+    from . import reference
 
-    return run
+    return Engine("reference", reference.run, reference.write_law, reference.kept_sets)

@@ -1,12 +1,23 @@
-"""The native engine: the compiled kernels behind the door that every engine has."""
+"""The native engine: the compiled kernels behind the doors that every engine has."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from fastsample import _native
 from fastsample.adjustments import Adjustments
-from fastsample.job import Job, Outcome
+from fastsample.job import Job, KeptSets, Outcome
 
 _NO_ADJUSTMENTS = Adjustments(None, None, None, None)
+_LAWS: dict[str, Callable[..., None]] = {
+    "softmax": _native.softmax,
+    "log_softmax": _native.log_softmax,
+    "logsumexp": _native.logsumexp,
+}
 
 
 def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None) -> None:
@@ -36,4 +47,44 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
         *out,
         isa,
         n_threads or 0,
+    )
+
+
+def write_law(
+    name: str,
+    job: Job,
+    out: NDArray[Any],
+    status: NDArray[np.uint8],
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> None:
+    """Write the law of each whole row, as `WriteLaw` says."""
+    temperatures = np.ascontiguousarray(job.plan["temperature"])
+    _LAWS[name](
+        *(job.values, job.kind, job.vocabulary, temperatures),
+        *(out, status, isa, n_threads or 0),
+    )
+
+
+def kept_sets(
+    job: Job, status: NDArray[np.uint8], *, isa: str | None = None, n_threads: int | None = None
+) -> KeptSets:
+    """Find the kept set of each row, as `FindKeptSets` says."""
+    values, vocabulary, plan, adjustments = job
+    mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
+    return KeptSets(
+        *_native.kept_sets(
+            values,
+            job.kind,
+            vocabulary,
+            plan,
+            mask,
+            bias,
+            prompt,
+            output,
+            status,
+            isa,
+            n_threads or 0,
+        )
     )

@@ -1,17 +1,22 @@
-"""The reference engine: the readable rule behind the door that every engine has, row by row."""
+"""The reference engine: the readable rule behind the doors that every engine has, row by row."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastsample import reference, reference_laws
-from fastsample.job import Job, Outcome
+from fastsample.adjusted import adjusted_row, row_as_it_came
+from fastsample.job import Job, KeptSets, Outcome
 
-_SCOPES: dict[int, reference.Scope] = {-1: "all", -2: "prompt", -3: "output"}
-_PENALTIES = ("repetition", "frequency", "presence")
+_LAWS: dict[str, Callable[[NDArray[np.float32], float], Any]] = {
+    "softmax": reference_laws.softmax,
+    "log_softmax": reference_laws.log_softmax,
+    "logsumexp": reference_laws.logsumexp,
+}
 
 
 def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None) -> None:
@@ -35,36 +40,44 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
             _write_row(job, out, b, row)
 
 
-def row_as_it_came(job: Job, b: int) -> NDArray[np.float32]:
-    """A row's tokens as float32."""
-    return reference.widen(job.values[b, : job.vocabulary])
+def write_law(
+    name: str,
+    job: Job,
+    out: NDArray[Any],
+    status: NDArray[np.uint8],
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> None:
+    """Write the law of each whole row, as `WriteLaw` says; `isa` and `n_threads` as in `run`."""
+    for b, settings in enumerate(job.plan):
+        row = row_as_it_came(job, b)
+        status[b] = reference.status(row)
+        if status[b] == reference.OK:
+            out[b] = _LAWS[name](row, float(settings["temperature"]))
 
 
-def adjusted_row(job: Job, b: int) -> NDArray[np.float32]:
-    """A row after section 2."""
-    row = row_as_it_came(job, b)
-    if job.adjustments is None:
-        return reference.read(row)
-    mask, bias, prompt, output = job.adjustments
-    penalties: dict[str, Any] = {}
-    for name in _PENALTIES:
-        scope = int(job.plan[b][f"{name}_scope"])
-        penalties[f"{name}_penalty"] = float(job.plan[b][f"{name}_penalty"])
-        penalties[f"{name}_scope"] = _SCOPES.get(scope, scope)
-    return reference.adjust(
-        row,
-        mask=None if mask is None else mask[b % len(mask)],
-        bias=None if bias is None else (_list_of(bias, b), _list_of(bias, b, of=bias.values)),
-        prompt=() if prompt is None else _list_of(prompt, b).tolist(),
-        output=() if output is None else _list_of(output, b).tolist(),
-        **penalties,
-    )
-
-
-def _list_of(lists: Any, b: int, of: NDArray[Any] | None = None) -> NDArray[Any]:
-    """A row's part of one of the arrays that hold a list for each row end to end."""
-    items = lists.tokens if of is None else of
-    return np.asarray(items[lists.offsets[b] : lists.offsets[b + 1]])
+def kept_sets(
+    job: Job, status: NDArray[np.uint8], *, isa: str | None = None, n_threads: int | None = None
+) -> KeptSets:
+    """Find the kept set of each row, as `FindKeptSets` says; `isa` and `n_threads` as in `run`."""
+    tokens: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    masses: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
+    logits: list[NDArray[np.float32]] = [np.empty(0, np.float32)]
+    offsets = np.zeros(len(job.plan) + 1, np.int64)
+    for b, settings in enumerate(job.plan):
+        row = adjusted_row(job, b)
+        status[b] = status[b] or reference.status(row)
+        offsets[b + 1] = offsets[b]
+        if status[b] == reference.OK:
+            seen = reference.trace(row, **filters(settings))
+            kept = seen.order[: seen.kept]
+            tokens.append(kept)
+            masses.append(seen.mass[: seen.kept])
+            logits.append(row[kept])
+            offsets[b + 1] += seen.kept
+    ends = np.concatenate(tokens), np.concatenate(masses), np.concatenate(logits)
+    return KeptSets(*ends, offsets)
 
 
 def filters(settings: np.void) -> dict[str, Any]:
