@@ -1,0 +1,149 @@
+// One instruction set's answers on made rows, as one number: no Python and no NumPy, so it also runs for a
+// processor that is only emulated. Compiled with ISA_FILE (an isa_*.cpp) and ISA (its namespace).
+#include ISA_FILE
+
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+using namespace fastsample;
+using namespace fastsample::ISA;
+
+constexpr int kMostTokens = 5000;
+constexpr int kCases = 20000;
+constexpr int kTop = 4;
+
+// A linear congruential generator: rows must be the same everywhere.
+class Random {
+ public:
+  uint32_t next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<uint32_t>(state_ >> 33);
+  }
+  template <class Item, size_t kCount>
+  Item pick(const Item (&items)[kCount]) {
+    return items[next() % kCount];
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+// FNV-1a over 64-bit words.
+class Fingerprint {
+ public:
+  void add(uint64_t word) { value_ = (value_ ^ word) * 1099511628211u; }
+  void add(double number) {
+    uint64_t bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    add(bits);
+  }
+  unsigned long long value() const { return value_; }
+
+ private:
+  uint64_t value_ = 1469598103934665603u;
+};
+
+struct Memory {
+  std::vector<float> best = std::vector<float>(kMostTokens);
+  std::vector<float> lane_best = std::vector<float>(kMostTokens);
+  std::vector<uint32_t> blocks = std::vector<uint32_t>(kMostTokens);
+  std::vector<uint64_t> words[5];
+  Workspace work = {};
+
+  Memory() {
+    uint64_t** const places[] = {&work.sums, &work.keys, &work.masses, &work.keys_left,
+                                 &work.masses_left};
+    for (int i = 0; i < 5; ++i) {
+      words[i].resize(kMostTokens + kPadding);
+      *places[i] = words[i].data();
+    }
+    work.best = best.data();
+    work.lane_best = lane_best.data();
+    work.blocks = blocks.data();
+  }
+};
+
+float make_logit(Random& random, int kind) {
+  const float x = static_cast<float>(static_cast<int32_t>(random.next()) - (1 << 30)) * 0x1p-26f;
+  switch (kind) {
+    case 1: return static_cast<float>(static_cast<int>(x));  // ties
+    case 2: return random.next() % 2 ? -kInfinity : x;
+    case 3: return x * 1e-39f;  // denormals
+    default: return x * 4;
+  }
+}
+
+Settings make_settings(Random& random, int vocabulary) {
+  const double temperatures[] = {0, 0.3, 0.8, 1, 1.5, 10};
+  const double top_ps[] = {0, 0.5, 0.9, 0.95, 0.9999, 1};
+  const double min_ps[] = {0, 0, 0.05, 1e-5, 1};
+  Settings settings = {};
+  settings.temperature = random.pick(temperatures);
+  settings.top_p = random.pick(top_ps);
+  settings.min_p = random.pick(min_ps);
+  settings.top_k = random.next() % 3 ? 0 : 1 + random.next() % vocabulary;
+  settings.repetition_penalty = 1;
+  settings.min_keep = 1;
+  settings.seed = random.next();
+  settings.position = random.next();
+  settings.stream = random.next();
+  settings.stages = 0x4321;
+  return settings;
+}
+
+void add_answers(const Logits& logits, const Settings& settings, Workspace& work,
+                 Fingerprint& print) {
+  int64_t token = -1, kept = 0, ranks[3], top_tokens[3 * kTop];
+  double logprobs[3], top_logprobs[3 * kTop];
+  const int64_t top = logits.vocabulary < kTop ? logits.vocabulary : kTop;
+  Report reports[3];
+  for (int f = 0; f < 3; ++f) {
+    reports[f] = {static_cast<Form>(f), logprobs + f, ranks + f, top_tokens + f * kTop,
+                  top_logprobs + f * kTop};
+  }
+  const Status status =
+      kernels.sample(logits, {}, settings, work, {&token, 1, &kept, reports, 3, top});
+  print.add(uint64_t{status});
+  if (status != kOk) return;
+  print.add(static_cast<uint64_t>(token));
+  print.add(static_cast<uint64_t>(kept));
+  for (int f = 0; f < 3; ++f) {
+    print.add(logprobs[f]);
+    print.add(static_cast<uint64_t>(ranks[f]));
+    for (int64_t i = 0; i < top; ++i) {
+      print.add(static_cast<uint64_t>(top_tokens[f * kTop + i]));
+      print.add(top_logprobs[f * kTop + i]);
+    }
+  }
+  int64_t count = 0;
+  kernels.kept_set(logits, {}, settings, work, &count);
+  for (int64_t i = 0; i < count; ++i) {
+    print.add(work.keys[i]);
+    print.add(work.masses[i]);
+  }
+}
+
+}  // namespace
+
+int main() {
+  Random random;
+  Fingerprint print;
+  Memory memory;
+  std::vector<float> floats(kMostTokens);
+  std::vector<uint16_t> halves(kMostTokens);
+  for (int n = 0; n < kCases; ++n) {
+    const int vocabulary = 1 + static_cast<int>(random.next() % (n % 4 ? 400 : kMostTokens));
+    const int kind = static_cast<int>(random.next() % 5);
+    for (int i = 0; i < vocabulary; ++i) {
+      floats[i] = make_logit(random, kind);
+      halves[i] = static_cast<uint16_t>(random.next() & 0xBBFF);  // no infinity, no NaN
+    }
+    const Logits wide = {reinterpret_cast<const char*>(floats.data()), 4, vocabulary, kFloat32};
+    const Logits narrow = {reinterpret_cast<const char*>(halves.data()), 2, vocabulary,
+                           n % 2 ? kFloat16 : kBFloat16};
+    add_answers(n % 3 == 1 ? narrow : wide, make_settings(random, vocabulary), memory.work, print);
+  }
+  std::printf("%016llx\n", print.value());
+}
