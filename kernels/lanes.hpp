@@ -110,7 +110,7 @@ inline uint32_t at_least(Floats a, Floats b) {
 #endif
 }
 
-// The same vector, with lanes that lie `distance` apart exchanged.
+// The same vector, with the lanes that lie 8 (or 4) apart exchanged.
 template <class Vector>
 inline Vector exchange_8(Vector v) {
 #if FASTSAMPLE_LANES == 16
