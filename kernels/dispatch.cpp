@@ -93,29 +93,34 @@ class DefaultFloatMode {
 #endif
 };
 
-// One thread's scratch memory. It grows to the largest vocabulary seen; pages that no setting touches
-// never become resident.
+// One thread's scratch memory. It grows to the largest needs seen.
 class ThreadWorkspace {
  public:
-  Workspace& for_vocabulary(int64_t vocabulary) {
-    if (vocabulary > capacity_) grow(vocabulary);
+  // For rows of a vocabulary, and that many keys at once.
+  Workspace& with_room(int64_t vocabulary, int64_t room) {
+    if (vocabulary > vocabulary_) grow_rows(vocabulary);
+    if (room > work_.room) grow_room(room);
     return work_;
   }
 
  private:
-  void grow(int64_t vocabulary) {
+  void grow_rows(int64_t vocabulary) {
     const int64_t blocks = (vocabulary + kBlock - 1) / kBlock;
-    work_ = {};
-    capacity_ = 0;
+    vocabulary_ = 0;
     work_.best = take(floats_[0], blocks);
     work_.lane_best = take(floats_[1], blocks * 16);
     work_.blocks = take(blocks_, blocks);
     work_.sums = take(words_[0], blocks);
-    work_.keys = take(words_[1], vocabulary);
-    work_.masses = take(words_[2], vocabulary);
-    work_.keys_left = take(words_[3], vocabulary);
-    work_.masses_left = take(words_[4], vocabulary);
-    capacity_ = vocabulary;
+    vocabulary_ = vocabulary;
+  }
+
+  void grow_room(int64_t room) {
+    work_.room = 0;
+    work_.keys = take(words_[1], room);
+    work_.masses = take(words_[2], room);
+    work_.keys_left = take(words_[3], room);
+    work_.masses_left = take(words_[4], room);
+    work_.room = room;
   }
 
   template <class Item>
@@ -128,11 +133,17 @@ class ThreadWorkspace {
   std::unique_ptr<uint32_t[]> blocks_;
   std::unique_ptr<uint64_t[]> words_[5];
   Workspace work_ = {};
-  int64_t capacity_ = 0;
+  int64_t vocabulary_ = 0;
 };
 
 thread_local ThreadWorkspace workspace;
 thread_local Adjuster adjuster;
+
+// What is listed of a row beyond this share of it is dearer than leaving it in place. With the rest of a
+// workspace it comes to less than one and a half times the row as float32.
+int64_t room_to_draw(int64_t vocabulary) { return vocabulary / 7 + 2 * kBlock; }
+// For a list of so many tokens, or of all.
+int64_t room_to_list(int64_t tokens) { return tokens + 2 * kBlock; }
 
 // Waking a thread costs a few microseconds: each shall have several times that to do.
 constexpr int64_t kLogitsPerThread = 1 << 18;
@@ -203,7 +214,8 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& 
                              reports,
                              count,
                              answers.top_count};
-    Workspace& work = workspace.for_vocabulary(batch.vocabulary);
+    const int64_t room = std::max(room_to_draw(batch.vocabulary), room_to_list(answers.top_count));
+    Workspace& work = workspace.with_room(batch.vocabulary, room);
     const Adjustment adjustment =
         adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
     status[row] = kernels.sample(row_of(batch, row), adjustment, settings[row], work, outcome);
@@ -215,7 +227,7 @@ void apply_function(const Kernels& kernels, Function function, const Batch& batc
                     const double* temperatures, int threads, void* target, uint8_t* status) {
   auto apply = [&](int64_t row) {
     if (status[row] != kOk) return;
-    Workspace& work = workspace.for_vocabulary(batch.vocabulary);
+    Workspace& work = workspace.with_room(batch.vocabulary, 0);
     const Logits logits = row_of(batch, row);
     float* const floats = static_cast<float*>(target) + row * batch.vocabulary;
     switch (function) {
@@ -240,7 +252,8 @@ KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> rows(static_cast<std::size_t>(batch.rows));
   auto keep_row = [&](int64_t row) {
     if (status[row] != kOk) return;
-    Workspace& work = workspace.for_vocabulary(batch.vocabulary);
+    ThreadWorkspace all;  // too large to be kept for what is drawn
+    Workspace& work = all.with_room(batch.vocabulary, room_to_list(batch.vocabulary));
     const Adjustment adjustment =
         adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
     int64_t count = 0;

@@ -52,6 +52,36 @@ inline Floats larger(Floats a, Floats b) {
 #endif
 }
 
+// larger(y, low) where no y is above 0, y = +0 at most, and low is below: of two negative numbers the larger
+// has the smaller bits. Units that count integers are idle where this is asked for; SSE2 has none for it.
+inline Floats larger_negative(Floats y, float low) {
+#if FASTSAMPLE_LANES == 4 && defined(__x86_64__)
+  return larger(y, fill(low));
+#else
+  typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+  const Words bits = (Words)y;
+  const Words lowest = (Words)fill(low);
+  return (Floats)(bits < lowest ? bits : lowest);
+#endif
+}
+
+// a * b + c for products that are exact: then one rounding is the same as two, and one instruction does
+// both where the machine has it. The build forbids it everywhere else.
+inline Floats add_exact_product(Floats a, Floats b, Floats c) {
+#if FASTSAMPLE_LANES == 16
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif FASTSAMPLE_LANES == 8
+  return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+inline Floats add_exact_product(Floats a, Floats b, float c) {
+  return add_exact_product(a, b, fill(c));
+}
+
 // Several vectors that take the same steps side by side: a step of one need not wait for the step before,
 // and the processor's window is too small to find that out by itself over a whole chain.
 constexpr int kPack = 4;
@@ -65,6 +95,9 @@ inline Pack each(Step step) {
   for (int i = 0; i < kPack; ++i) result.vector[i] = step(i);
   return result;
 }
+
+inline const Floats& nth(const Pack& pack, int i) { return pack.vector[i]; }
+inline float nth(float all, int) { return all; }
 
 inline Pack operator+(const Pack& a, float b) {
   return each([&](int i) { return a.vector[i] + b; });
@@ -85,6 +118,16 @@ inline Pack larger(const Pack& a, float b) {
   return each([&](int i) { return larger(a.vector[i], fill(b)); });
 }
 inline Floats larger(Floats a, float b) { return larger(a, fill(b)); }
+inline Pack larger_negative(const Pack& y, float low) {
+  return each([&](int i) { return larger_negative(y.vector[i], low); });
+}
+inline Pack operator-(float a, const Pack& b) {
+  return each([&](int i) { return a - b.vector[i]; });
+}
+template <class C>
+inline Pack add_exact_product(const Pack& a, const Pack& b, const C& c) {
+  return each([&](int i) { return add_exact_product(a.vector[i], b.vector[i], nth(c, i)); });
+}
 
 inline Pack load_pack(const char* source) {
   return each([&](int i) { return load(source + 4 * kLanes * i); });

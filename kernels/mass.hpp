@@ -36,27 +36,38 @@ inline float exponent(Law law, float logit) {
 // In what follows V is a vector or a pack of them.
 template <class V>
 inline V exponents(Law law, const V& logits) {
-  return larger((logits - law.top) * law.scale, kLowestExponent);
+  return larger_negative((logits - law.top) * law.scale, kLowestExponent);
 }
 
-// 2^k, from t = k + kRound: the low bits of t hold k; those of kRound leave by the shift.
-constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-inline Floats two_to(Floats t) { return (Floats)(((Ints)t + 127) << 23); }
-inline Pack two_to(const Pack& t) {
-  return each([&](int i) { return two_to(t.vector[i]); });
-}
-
-// 2^y for y in [-64, 0].
+// 2^y = 2 * p * half, for y in [-64, 0]; twice `half` is 2^k. It is halved for the sake of kRound: that is
+// an even number, as it must be to round ties as the rule does, and leaves the exponent field of the half
+// in the low bits of a sum. The doubled power of two starts from y = -126.
+constexpr float kRound = 12582912.0f + 126.0f;  // 1.5 * 2^23: adding it rounds to an integer
 template <class V>
-inline V power(const V& y) {
-  const V t = y + kRound;
-  const V f = y - (t - kRound);
+struct Power {
+  V p;
+  V half;
+};
+
+inline Floats half_of_two_to(Floats t) { return (Floats)((Ints)t << 23); }
+inline Pack half_of_two_to(const Pack& t) {
+  return each([&](int i) { return half_of_two_to(t.vector[i]); });
+}
+inline Floats doubled(Floats half) { return (Floats)((Ints)half + (1 << 23)); }
+
+template <class V>
+inline V polynomial(const V& f) {
   V p = f * 0x1.5bda40p-10f + 0x1.3ce8acp-7f;
   p = p * f + 0x1.c6b6e4p-5f;
   p = p * f + 0x1.ebf9c2p-3f;
   p = p * f + 0x1.62e42ap-1f;
-  p = p * f + 1.0f;
-  return p * two_to(t);
+  return p * f + 1.0f;
+}
+
+template <class V>
+inline Power<V> power(const V& y) {
+  const V t = y + kRound;
+  return {polynomial(y - (t - kRound)), half_of_two_to(t)};
 }
 
 // mass = high * 2^20 + low, both taken from the bits of sums that round where the rule rounds.
@@ -65,23 +76,25 @@ struct Masses {
   Ints low;
 };
 
-// Raw: without the two constants' bits, which a sum over many tokens takes off once.
-constexpr int32_t kHighBits = 0x41400000;  // 12.0f
-constexpr int32_t kLowBits = 0x37400000;   // 1.5 * 2^-17
+// Raw: without the two constants' bits, which a sum over many tokens takes off once. Both are half of the
+// rule's, as the power is: that changes the exponent fields and nothing else.
+constexpr int32_t kHighBits = 0x40C00000;  // 6.0f
+constexpr int32_t kLowBits = 0x36C00000;   // 1.5 * 2^-18
 
+// The product is exact, so high and low are what the rule says of v = 2^y, halved.
 template <class V>
-inline V high_part(const V& v) {
-  return v + 12.0f;
+inline V high_part(const Power<V>& v) {
+  return add_exact_product(v.p, v.half, 6.0f);
 }
 // The rule's (v - (high - 12)) + 1.5 * 2^-17: its first two differences are exact, and so is the one here
 // that takes both constants off at once, a multiple of 2^-20 like them; either way one rounding is left.
 template <class V>
-inline V low_part(const V& v, const V& high) {
-  return v - (high - (12.0f + 0x1.8p-17f));
+inline V low_part(const Power<V>& v, const V& high) {
+  return add_exact_product(v.p, v.half, (6.0f + 0x1.8p-18f) - high);
 }
 
 inline Masses masses_of(Law law, Floats logits) {
-  const Floats v = power(exponents(law, logits));
+  const Power<Floats> v = power(exponents(law, logits));
   const Floats high = high_part(v);
   return {(Ints)high - kHighBits, (Ints)low_part(v, high) - kLowBits};
 }
@@ -92,25 +105,31 @@ inline void store_masses(const Masses& masses, uint64_t* target) {
   }
 }
 
+inline uint64_t mass_of(Law law, float logit) {
+  uint64_t masses[kLanes];
+  store_masses(masses_of(law, fill(logit)), masses);
+  return masses[0];
+}
+
 // The mass of the top token.
 constexpr uint64_t kTopMass = uint64_t{1} << 40;
 
-// The total mass of one block, added vector by vector: 128 masses of at most 2^40, so 32 bits hold the sums
+// The total mass of up to a span, added pack by pack: 512 masses of at most 2^40, so 32 bits hold the sums
 // of both parts, and what wraps on the way comes back.
-class BlockMass {
+class SpanMass {
  public:
-  void add(const Pack& v) {
+  void add(const Power<Pack>& v) {
     const Pack high = high_part(v);
     const Pack low = low_part(v, high);
     for (int i = 0; i < kPack; ++i) {
       high_ += (Wrapping)high.vector[i];
       low_ += (Wrapping)low.vector[i];
     }
+    vectors_ += kPack;
   }
   uint64_t total() const {
-    constexpr uint32_t kVectors = static_cast<uint32_t>(kBlock) / kLanes;
-    const Wrapping high = high_ - kVectors * static_cast<uint32_t>(kHighBits);
-    const Wrapping low = low_ - kVectors * static_cast<uint32_t>(kLowBits);
+    const Wrapping high = high_ - vectors_ * static_cast<uint32_t>(kHighBits);
+    const Wrapping low = low_ - vectors_ * static_cast<uint32_t>(kLowBits);
     return static_cast<uint64_t>((int64_t{sum_of((Ints)high)} << 20) + sum_of((Ints)low));
   }
 
@@ -118,22 +137,8 @@ class BlockMass {
   typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
   Wrapping high_ = {};
   Wrapping low_ = {};
+  uint32_t vectors_ = 0;
 };
-
-// Of the tokens that reach `floor`, an unread bound; without a floor -inf has mass 0 as it is.
-template <bool kFloor>
-inline uint64_t block_mass(Law law, const char* block, float floor) {
-  BlockMass mass;
-  for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
-    const Pack logits = load_pack(block + 4 * i);
-    Pack v = power(exponents(law, logits));
-    if (kFloor) {
-      v = each([&](int j) { return logits.vector[j] >= floor ? v.vector[j] : Floats{}; });
-    }
-    mass.add(v);
-  }
-  return mass.total();
-}
 
 // Rule 7's ln for positive normal z: FreeBSD's and musl's reduction, with no call into a C library.
 inline double natural_log(double z) {

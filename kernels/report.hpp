@@ -22,12 +22,6 @@ struct Told {
 
 inline double log_of(uint64_t mass) { return natural_log(static_cast<double>(mass)); }
 
-inline uint64_t mass_of(Law law, float logit) {
-  uint64_t masses[kLanes];
-  store_masses(masses_of(law, fill(logit)), masses);
-  return masses[0];
-}
-
 inline double logprob(const Told& told, uint64_t key) {
   const float logit = logit_of(key);
   if (!told.by_mass) {
@@ -56,8 +50,8 @@ inline Told greedy_law(const Row& row, float top, uint64_t key) {
 // The first `count` keys of the row in rule 3's order, into work.keys. -inf comes last, by token.
 inline void first_keys(const Row& row, Workspace& work, float top, int64_t count) {
   Kept head = all_of(row, work, {top, 1.0f}, 1);
-  open(head, bound_for_count(row, work, count, top), count);
-  if (head.count > count) drop_below(head, cut_by_count(head, count));
+  keep_first(head, count);
+  list_kept(head);
   sort_keys(work.keys, work.keys_left, head.count);
   int64_t found = head.count;
   for (int64_t b = 0; found < count && b < row.blocks(); ++b) {
@@ -76,7 +70,7 @@ inline void first_keys(const Row& row, Workspace& work, float top, int64_t count
 inline void write_report(const Told& told, const Workspace& work, uint64_t drawn, int64_t top_count,
                          const Report& report) {
   *report.logprob = logprob(told, drawn);
-  *report.rank = 1 + count_before(told.row, work.best, drawn);
+  *report.rank = count_from(told.row, work.best, drawn);
   for (int64_t i = 0; i < top_count; ++i) {
     report.top_tokens[i] = token_of(work.keys[i]);
     report.top_logprobs[i] = logprob(told, work.keys[i]);

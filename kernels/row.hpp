@@ -17,28 +17,17 @@ inline bool is_greedy(const Settings& settings) {
 // `top_count`: of the tokens that will be told.
 inline Status scan_for(const Row& row, const Settings& settings, int64_t top_count, Workspace& work,
                        float* top) {
+  const bool nucleus = settings.top_p < 1.0;
   int64_t k = settings.top_k < row.vocabulary() ? settings.top_k : 0;
-  const bool nucleus = k == 0 && settings.top_p < 1.0;
+  k = k == 0 && nucleus ? kFirstNucleus : k;
   k = k > settings.min_keep ? k : settings.min_keep;
   k = k > top_count ? k : top_count;
-  return nucleus || needs_lane_bests(k, row.blocks()) ? scan<true>(row, work, top)
-                                                      : scan<false>(row, work, top);
+  return needs_lane_bests(k, row.blocks()) ? scan<true>(row, work, top) : scan<false>(row, work, top);
 }
 
 inline Kept whole_row(const Row& row, const Settings& settings, Workspace& work, float top) {
   const int64_t most = row.vocabulary();
   return all_of(row, work, {top, scale_of(1.0)}, settings.min_keep < most ? settings.min_keep : most);
-}
-
-// The masses of one block of a whole row, in ascending token.
-inline void block_masses(const Kept& kept, int64_t b, uint64_t* masses) {
-  const char* block = kept.row.block(b);
-  const float floor = unread_bound(kept.floor);
-  for (int64_t i = 0; i < kBlock; i += kLanes) {
-    const Floats logits = load(block + 4 * i);
-    const Floats kept_logits = logits >= floor ? logits : fill(-kInfinity);
-    store_masses(masses_of(kept.law, kept_logits), masses + i);
-  }
 }
 
 // ---- the draw -----------------------------------------------------------------------------------------
@@ -49,9 +38,13 @@ inline int64_t draw(const Settings& settings, const Kept& kept, int64_t nth) {
   const uint64_t u = uniform(settings.seed, settings.position, stream, 0);
   uint64_t r = static_cast<uint64_t>((static_cast<unsigned __int128>(u) * kept.total) >> 64);
   if (!kept.whole) return token_of(kept.work.keys[first_above(kept.work.masses, kept.count, &r)]);
-  const int64_t b = first_above(kept.work.sums, kept.row.blocks(), &r);
+  int64_t b = first_above(kept.work.sums, spans_of(kept.row), &r) * kSpan;
   uint64_t masses[kBlock];
-  block_masses(kept, b, masses);
+  for (const int64_t last = b + kSpan - 1;; ++b) {
+    const uint64_t total = block_masses(kept, b, masses);
+    if (r < total || b == last || b + 1 == kept.row.blocks()) break;
+    r -= total;
+  }
   return b * kBlock + first_above(masses, kBlock, &r);
 }
 
@@ -59,23 +52,14 @@ inline int64_t draw(const Settings& settings, const Kept& kept, int64_t nth) {
 
 inline int64_t kept_count(const Kept& kept) {
   if (!kept.whole) return kept.count;
-  const bool all = kept.floor == kLowest && kept.work.is_finite;
-  const int64_t counted = all ? kept.row.full_blocks() : 0;
-  int64_t count = counted * kBlock;
-  const Floats lowest = fill(unread_bound(kept.floor));
-  for (int64_t b = counted; b < kept.row.blocks(); ++b) {
-    const char* block = kept.row.block(b);
-    for (int64_t i = 0; i < kBlock; i += kLanes) {
-      count += __builtin_popcount(at_least(load(block + 4 * i), lowest));
-    }
-  }
-  return count;
+  const bool all = kept.cut == lowest_key() && kept.work.is_finite;
+  const int64_t known = all ? kept.row.full_blocks() : 0;
+  return known * kBlock + count_from(kept.row, kept.work.best, kept.cut, known);
 }
 
 inline Told kept_law(const Kept& kept) {
-  uint64_t cut = ~uint64_t{0};
-  for (int64_t i = 0; i < kept.count; ++i) cut = kept.work.keys[i] < cut ? kept.work.keys[i] : cut;
-  return {kept.row, kept.law, 1.0, log_of(kept.total), kept.whole ? key_of(kept.floor, -1) : cut, true};
+  const uint64_t cut = kept.whole ? kept.cut : smallest(kept.work.keys, kept.count);
+  return {kept.row, kept.law, 1.0, log_of(kept.total), cut, true};
 }
 
 // The reports on one row: of the adjusted one (tempered, processed) or of the one as it came (raw).
@@ -170,13 +154,15 @@ Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settin
   Kept kept = whole_row(row, settings, work, top);
   if (is_greedy(settings)) {
     work.keys[0] = key_of(top, first_token(row, work.best, top));
+    kept.whole = false;
     kept.count = 1;
   } else {
     apply_stages(kept, settings);
-    if (kept.whole) open(kept, kLowest);
+    list_kept(kept);
     sort_keys(work.keys, work.keys_left, kept.count);
   }
-  weigh_candidates(kept);
+  kept.weighed = false;
+  weigh(kept);
   *count = kept.count;
   return kOk;
 }

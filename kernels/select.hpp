@@ -1,20 +1,12 @@
-// Who may be kept, found without sorting the row: the best logit of each block bounds the search, only
-// blocks that pass are opened, and a cut is found among the candidates by their keys.
+// Who may be kept, found without sorting the row: the best logit of each block bounds the search, and only
+// blocks that pass are opened.
 #pragma once
 
-#include "keys.hpp"
-#include "rows.hpp"
-#include "words.hpp"
+#include "cuts.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
-
-// What to compare unread logits with, so that the answer is that of their read values with a read `bound`:
-// all denormals are read as 0.
-inline float unread_bound(float bound) {
-  return bound == 0.0f ? from_ordered(ordered(-kSmallestNormal) + 1) : bound;
-}
 
 inline bool holds_invalid(const Row& row) {
   for (int64_t b = 0; b < row.blocks(); ++b) {
@@ -90,12 +82,6 @@ inline int64_t first_token(const Row& row, const float* best, float top) {
   return b * kBlock;  // the row has changed since the scan
 }
 
-inline int64_t count_at_least(const float* bests, int64_t length, float bound) {
-  Ints count = {};
-  for (int64_t i = 0; i < length; i += kLanes) count -= load(bests + i) >= bound;
-  return sum_of(count);
-}
-
 // Groups of tokens whose bests are known: all blocks, or all lanes of all blocks. Blocks are enough for a
 // small k; for a large one their bests say too little.
 struct Groups {
@@ -127,26 +113,31 @@ struct Range {
   }
 };
 
-// A logit that at least `k` tokens of the row reach, and few more: k groups whose best reaches it hold k
-// such tokens. The lowest finite one, if the groups cannot tell. Fewer than k are known to exceed `top`.
-inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, float top) {
-  const Groups groups = groups_for(row, work, k);
-  if (k > groups.count) return kLowest;
-  const int64_t enough = k + k / 8;
-  Range range = {ordered(kLowest), ordered(top) + 1};
+// Of the bests, every `stride`-th vector.
+inline int64_t count_at_least(Groups groups, float bound, int64_t stride = 1) {
+  Ints count = {};
+  for (int64_t i = 0; i < groups.count; i += kLanes * stride) count -= load(groups.bests + i) >= bound;
+  return sum_of(count);
+}
+
+// Narrows the range to a low end that k of the groups reach, and `enough` at most if floats allow it. It
+// begins near the high end.
+inline float search_bound(Groups groups, int64_t stride, int64_t k, int64_t enough, Range range) {
+  const float high = from_ordered(range.high - 1);
   for (float step = 1.0f; step <= -kLowest; step *= 2) {
-    const uint32_t lower = ordered(top - step);
+    const uint32_t lower = ordered(high - step);
     if (lower <= range.low) break;
-    const int64_t count = count_at_least(groups.bests, groups.count, from_ordered(lower));
+    const int64_t count = count_at_least(groups, from_ordered(lower), stride);
     if (count >= k) {
       range.low = lower;
+      if (count <= enough) return from_ordered(lower);
       break;
     }
     range.high = lower;
   }
   for (int round = 0; range.is_open(); ++round) {
     const uint32_t middle = range.middle(round);
-    const int64_t count = count_at_least(groups.bests, groups.count, from_ordered(middle));
+    const int64_t count = count_at_least(groups, from_ordered(middle), stride);
     if (count < k) {
       range.high = middle;
     } else {
@@ -154,14 +145,26 @@ inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, f
       if (count <= enough) break;
     }
   }
-  return read(from_ordered(range.low));
+  return from_ordered(range.low);
 }
 
-// The lowest read logit above this one.
-inline float next_above(float logit) {
-  const float next = from_ordered(ordered(logit) + 1);
-  if (read(next) == next) return next;
-  return next > 0 ? kSmallestNormal : 0.0f;
+// A logit that at least `k` tokens of the row reach, and few more: k groups whose best reaches it hold k
+// such tokens. The lowest finite one, if the groups cannot tell. No token exceeds `top`.
+inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, float top) {
+  const Groups groups = groups_for(row, work, k);
+  if (k > groups.count) return kLowest;
+  const int64_t enough = k + k / 4;
+  Range range = {ordered(kLowest), ordered(top) + 1};
+  constexpr int64_t kStride = 8;
+  if (k >= 32 * kStride) {
+    // A part of the groups tells where to look in all of them.
+    const int64_t aim = (k + k / 8) / kStride;
+    const float near = search_bound(groups, kStride, aim, aim, range);
+    const int64_t count = count_at_least(groups, near);
+    if (count >= k && count <= enough) return read(near);
+    (count >= k ? range.low : range.high) = ordered(near);
+  }
+  return read(search_bound(groups, 1, k, enough, range));
 }
 
 // Appends the keys of the lanes whose bit is set, `first` being the token of the first lane. Up to a whole
@@ -214,129 +217,58 @@ inline int64_t blocks_from(const Row& row, const float* best, float bound, uint3
   return count;
 }
 
-// The keys of the tokens whose logit reaches `bound` (finite), in ascending token; of those that equal it
-// only the first `most_equal`. `keys` has room for a whole vector more.
-inline int64_t collect(const Row& row, const Workspace& work, float bound, int64_t most_equal,
-                       uint64_t* keys) {
-  const Floats bounds = fill(unread_bound(bound));
+constexpr int64_t kTooMany = -1;
+
+// Which tokens are listed: those whose key reaches `from` and not `to`; of those whose logit is that of
+// `from` only the first `most_equal`.
+struct Wanted {
+  uint64_t from;
+  uint64_t to;
+  int64_t most_equal = kAll;
+};
+
+// The keys of the wanted tokens, in ascending token, into work.keys; or kTooMany, if they might not fit.
+inline int64_t collect(const Row& row, const Workspace& work, const Wanted& wanted) {
+  const float bound = logit_of(wanted.from);
+  const Cut from(wanted.from);
+  const Cut to(wanted.to);
   const Floats above = fill(unread_bound(next_above(bound)));
   const int64_t blocks = blocks_from(row, work.best, bound, work.blocks);
+  int64_t most_equal = wanted.most_equal;
   int64_t count = 0;
   for (int64_t n = 0; n < blocks; ++n) {
     const int64_t b = work.blocks[n];
     if (most_equal <= 0 && work.best[b] <= bound) continue;
+    if (count + kBlock > work.room) return kTooMany;
     const char* block = row.block(b);
     for (int64_t i = 0; i < kBlock; i += kLanes) {
+      const int64_t first = b * kBlock + i;
       const Floats logits = load(block + 4 * i);
-      uint32_t found = at_least(logits, bounds);
+      uint32_t found = at_least(logits, from.bound_at(first));
       if (!found) continue;
+      found &= ~at_least(logits, to.bound_at(first));
       if (most_equal != kAll) {
         const uint32_t larger = at_least(logits, above);
         const uint32_t equal = first_bits(found & ~larger, most_equal);
         most_equal -= __builtin_popcount(equal);
-        found = larger | equal;
+        found &= larger | equal;
       }
-      count += append_keys(logits, found, b * kBlock + i, keys + count);
+      count += append_keys(logits, found, first, work.keys + count);
     }
   }
   return count;
 }
 
-// ---- the cut: the largest key so that it and all larger ones weigh at least `need` -------------------
-
-constexpr int64_t kFew = 64;
-
-inline uint64_t cut_among_few(Weighed candidates, int64_t count, uint64_t need) {
-  uint64_t cut = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const uint64_t key = candidates.keys[i];
-    const uint64_t weight = weight_from(candidates.keys, candidates.masses, count, key);
-    cut = weight >= need && key > cut ? key : cut;
-  }
-  return cut;
-}
-
-// The median of nine keys that lie apart.
-inline uint64_t sample_median(const uint64_t* keys, int64_t count) {
-  constexpr int kSamples = 9;
-  uint64_t samples[kSamples];
-  for (int i = 0; i < kSamples; ++i) {
-    const uint64_t key = keys[count * (2 * i + 1) / (2 * kSamples)];
-    int at = i;
-    for (; at > 0 && samples[at - 1] > key; --at) samples[at] = samples[at - 1];
-    samples[at] = key;
-  }
-  return samples[kSamples / 2];
-}
-
-// A pivot that halves the range of the keys, for rows that fool the samples.
-inline uint64_t middle_of_range(const uint64_t* keys, int64_t count) {
-  uint64_t low = keys[0];
-  uint64_t high = keys[0];
-  for (int64_t i = 1; i < count; ++i) {
-    low = keys[i] < low ? keys[i] : low;
-    high = keys[i] > high ? keys[i] : high;
-  }
-  return low + (high - low) / 2 + 1;
-}
-
-// Halves the candidates by a pivot until few are left; `scratch` holds what is left of them. All of them
-// together must weigh at least `need`, and `need` at least 1.
-inline uint64_t cut_among(Weighed candidates, int64_t count, uint64_t need, Weighed scratch) {
-  bool fooled = false;
-  while (count > kFew) {
-    const uint64_t pivot =
-        fooled ? middle_of_range(candidates.keys, count) : sample_median(candidates.keys, count);
-    const uint64_t weight = weight_from(candidates.keys, candidates.masses, count, pivot);
-    const int64_t before = count;
-    if (weight >= need) {
-      count = move_side<true>(candidates, count, pivot, scratch);
-    } else {
-      count = move_side<false>(candidates, count, pivot, scratch);
-      need -= weight;
-    }
-    candidates = scratch;
-    fooled = count > before - before / 8;
-  }
-  return cut_among_few(candidates, count, need);
-}
-
-// ---- order: only for what is listed to a caller ---------------------------------------------------------
-
-// Sorts keys, which come in ascending token, into rule 3's order; `scratch` has room for as many. By digits
-// of the logit from the last to the first, each pass stable, so equal logits stay in ascending token.
-inline void sort_keys(uint64_t* keys, uint64_t* scratch, int64_t count) {
-  constexpr int kDigits = 256;
-  for (int shift = 32; shift < 64; shift += 8) {
-    int64_t start[kDigits + 1] = {};
-    for (int64_t i = 0; i < count; ++i) ++start[(~keys[i] >> shift & 255) + 1];
-    for (int digit = 0; digit < kDigits; ++digit) start[digit + 1] += start[digit];
-    for (int64_t i = 0; i < count; ++i) scratch[start[~keys[i] >> shift & 255]++] = keys[i];
-    uint64_t* swap = keys;
-    keys = scratch;
-    scratch = swap;
-  }
-}
-
-// How many tokens come before this one in rule 3's order.
-inline int64_t count_before(const Row& row, const float* best, uint64_t key) {
-  const float logit = logit_of(key);
-  const int64_t token = token_of(key);
-  const Floats above = fill(unread_bound(next_above(logit)));
-  const Floats equal = fill(unread_bound(logit));
+// How many tokens there are from a cut up, in the blocks from `b` on.
+inline int64_t count_from(const Row& row, const float* best, uint64_t key, int64_t b = 0) {
+  const Cut cut(key);
+  const float bound = logit_of(key);
   int64_t count = 0;
-  for (int64_t b = 0; b < row.blocks(); ++b) {
-    if (best[b] < logit) continue;
+  for (; b < row.blocks(); ++b) {
+    if (best[b] < bound) continue;
     const char* block = row.block(b);
     for (int64_t i = 0; i < kBlock; i += kLanes) {
-      const Floats logits = load(block + 4 * i);
-      const int64_t first = b * kBlock + i;
-      uint32_t before = at_least(logits, above);
-      if (first < token) {
-        const uint32_t lower = token - first >= 32 ? ~0u : (1u << (token - first)) - 1;
-        before |= at_least(logits, equal) & lower;
-      }
-      count += __builtin_popcount(before);
+      count += __builtin_popcount(at_least(load(block + 4 * i), cut.bound_at(b * kBlock + i)));
     }
   }
   return count;

@@ -11,10 +11,15 @@ namespace {
 // Lower than rule 4's -64, where masses end: probabilities keep their relative precision down to 2^-126.
 constexpr float kLowestNormalExponent = -126.0f;
 
-inline Pack probabilities(Law law, const Pack& logits) {
+// 2^y; its mass goes into `mass` on the way.
+inline Pack powers(Law law, const Pack& logits, SpanMass& mass) {
   const Pack y = (logits - law.top) * law.scale;
-  const Pack v = power(larger(y, kLowestNormalExponent));
-  return each([&](int i) { return y.vector[i] >= kLowestNormalExponent ? v.vector[i] : Floats{}; });
+  const Power<Pack> v = power(larger_negative(y, kLowestNormalExponent));
+  mass.add(v);
+  return each([&](int i) {
+    const Floats whole = v.p.vector[i] * doubled(v.half.vector[i]);
+    return y.vector[i] >= kLowestNormalExponent ? whole : Floats{};
+  });
 }
 
 // Writes a vector's lanes that lie inside the row.
@@ -31,10 +36,9 @@ inline uint64_t write_unscaled(const Row& row, Law law, float* target) {
   for (int64_t b = 0; b < row.blocks(); ++b) {
     row.prefetch(b);
     const char* block = row.block(b);
-    BlockMass mass;
+    SpanMass mass;
     for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
-      const Pack v = probabilities(law, load_pack(block + 4 * i));
-      mass.add(v);
+      const Pack v = powers(law, load_pack(block + 4 * i), mass);
       for (int j = 0; j < kPack; ++j) {
         store_inside(target, b * kBlock + i + j * kLanes, row.vocabulary(), v.vector[j]);
       }

@@ -47,6 +47,8 @@ struct Logits {
 
 // A block is the unit that a row is searched in: its best logit says whether it must be opened.
 constexpr int64_t kBlock = 128;
+// A span of blocks is the unit that masses are added up in.
+constexpr int64_t kSpan = 4;
 // Arrays are read and written by whole vectors, of up to 16 lanes: each ends with this much room.
 constexpr int64_t kPadding = 16;
 
@@ -99,8 +101,9 @@ struct Workspace {
   float* lane_best;       // the best logit of each lane of a block, if asked for
   bool has_lane_bests;
   bool is_finite;         // no token of the full blocks is at -inf (false: not known)
-  uint64_t* sums;         // a block's total mass
+  uint64_t* sums;         // a span's total mass
   uint32_t* blocks;       // blocks that are opened
+  int64_t room;           // the arrays that follow hold so many
   uint64_t* keys;         // candidates
   uint64_t* masses;       // theirs
   uint64_t* keys_left;    // what a search for a cut has left

@@ -1,0 +1,157 @@
+// A kept set on its way through the stages of rule 5, and what it weighs.
+#pragma once
+
+#include "mass.hpp"
+#include "select.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+// Either whole, the tokens of the row from a cut up, left where they are; or candidates, the keys listed in
+// ascending token. It starts as the row above -inf.
+struct Kept {
+  const Row& row;
+  Workspace& work;
+  int64_t min_keep;
+  Law law;
+  bool whole;
+  uint64_t cut;    // whole: the lowest key
+  bool weighed;    // masses (candidates: each token's; whole: each span's) and total belong to the law
+  int64_t count;   // candidates
+  uint64_t total;  // mass
+};
+
+inline Kept all_of(const Row& row, Workspace& work, Law law, int64_t min_keep) {
+  return {row, work, min_keep, law, true, lowest_key(), false, 0, 0};
+}
+
+// The lowest read logit whose exponent reaches y. Exponents rise with the logit, so halving finds it.
+inline float lowest_logit(Law law, float y) {
+  uint32_t low = ordered(kLowest);
+  uint32_t high = ordered(law.top);
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (exponent(law, read(from_ordered(middle))) >= y) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return read(from_ordered(low));
+}
+
+// ---- masses -------------------------------------------------------------------------------------------
+
+inline int64_t spans_of(const Row& row) { return (row.blocks() + kSpan - 1) / kSpan; }
+
+// Adds a block's masses; with a cut, of the tokens from it up. Without one -inf has mass 0 as it is.
+template <bool kCut>
+__attribute__((always_inline)) inline void add_block(SpanMass& mass, Law law, const char* block,
+                                                     const Cut& cut, int64_t first) {
+  for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
+    const Pack logits = load_pack(block + 4 * i);
+    Power<Pack> v = power(exponents(law, logits));
+    if (kCut) {
+      v.half = each([&](int j) {
+        const Floats bound = cut.bound_at(first + i + j * kLanes);
+        return logits.vector[j] >= bound ? v.half.vector[j] : Floats{};
+      });
+    }
+    mass.add(v);
+  }
+}
+
+// What the tokens from a cut up weigh; each span's share stays in work.sums. Blocks that hold nothing above
+// mass 0, or below the cut, are not opened.
+template <bool kCut>
+inline uint64_t weigh_spans(const Row& row, Workspace& work, Law law, uint64_t key) {
+  const float least = lowest_logit(law, next_above(kZeroExponent));
+  const float bound = logit_of(key);
+  const float opened = bound > least ? bound : least;
+  const Cut cut(key);
+  uint64_t total = 0;
+  for (int64_t span = 0; span < spans_of(row); ++span) {
+    const int64_t end = (span + 1) * kSpan < row.blocks() ? (span + 1) * kSpan : row.blocks();
+    SpanMass mass;
+    for (int64_t b = span * kSpan; b < end; ++b) {
+      if (work.best[b] < opened) continue;
+      row.prefetch(b);
+      add_block<kCut>(mass, law, row.block(b), cut, b * kBlock);
+    }
+    work.sums[span] = mass.total();
+    total += work.sums[span];
+  }
+  return total;
+}
+
+inline uint64_t weigh_from(const Row& row, Workspace& work, Law law, uint64_t key) {
+  return key == lowest_key() ? weigh_spans<false>(row, work, law, key)
+                             : weigh_spans<true>(row, work, law, key);
+}
+
+// Writes the masses of work.keys; their total comes back.
+inline uint64_t weigh_listed(Workspace& work, Law law, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    float logits[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) logits[lane] = logit_of(work.keys[i + lane]);
+    store_masses(masses_of(law, load(logits)), work.masses + i);
+  }
+  return sum_of_words(work.masses, count);
+}
+
+inline void weigh(Kept& kept) {
+  if (kept.weighed) return;
+  kept.total = kept.whole ? weigh_from(kept.row, kept.work, kept.law, kept.cut)
+                          : weigh_listed(kept.work, kept.law, kept.count);
+  kept.weighed = true;
+}
+
+// The masses of one block of a whole kept set, in ascending token; their total comes back.
+inline uint64_t block_masses(const Kept& kept, int64_t b, uint64_t* masses) {
+  const char* block = kept.row.block(b);
+  const Cut cut(kept.cut);
+  for (int64_t i = 0; i < kBlock; i += kLanes) {
+    const Floats logits = load(block + 4 * i);
+    const Floats kept_logits =
+        logits >= cut.bound_at(b * kBlock + i) ? logits : fill(-kInfinity);
+    store_masses(masses_of(kept.law, kept_logits), masses + i);
+  }
+  return sum_of_words(masses, kBlock);
+}
+
+// ---- smaller kept sets --------------------------------------------------------------------------------
+
+inline Weighed candidates(const Kept& kept, bool with_masses) {
+  return {kept.work.keys, with_masses ? kept.work.masses : nullptr};
+}
+
+inline Weighed scratch(const Kept& kept, bool with_masses) {
+  return {kept.work.keys_left, with_masses ? kept.work.masses_left : nullptr};
+}
+
+inline void drop_below(Kept& kept, uint64_t cut) {
+  const Weighed all = candidates(kept, kept.weighed);
+  kept.count = move_side<true>(all, kept.count, cut, all);
+  if (kept.weighed) kept.total = sum_of_words(kept.work.masses, kept.count);
+}
+
+// Lists the tokens from a key up, or leaves the kept set whole where they might not fit.
+inline void list_from(Kept& kept, uint64_t key) {
+  const int64_t count = collect(kept.row, kept.work, {key, key_above(kept.law.top)});
+  kept.whole = count == kTooMany;
+  if (kept.whole) {
+    kept.cut = key;
+  } else {
+    kept.count = count;
+  }
+  kept.weighed = false;
+}
+
+inline void list_kept(Kept& kept) {
+  if (kept.whole) list_from(kept, kept.cut);
+}
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample
