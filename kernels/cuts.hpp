@@ -40,13 +40,16 @@ class Cut {
   // What the logits of a vector that starts at this token must reach.
   Floats bound_at(int64_t first) const {
     if (first > last_) return fill(bound_past_);
-    if (first + kLanes - 1 <= last_) return fill(bound_);
+    return first + kLanes - 1 <= last_ ? fill(bound_) : mixed(first);
+  }
+
+ private:
+  __attribute__((noinline)) Floats mixed(int64_t first) const {
     Floats bounds = fill(bound_past_);
     for (int64_t lane = 0; first + lane <= last_; ++lane) bounds[lane] = bound_;
     return bounds;
   }
 
- private:
   float bound_;
   float bound_past_;  // of the tokens past `last_`
   int64_t last_;

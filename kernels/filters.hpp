@@ -18,11 +18,27 @@ inline uint64_t smallest(const uint64_t* keys, int64_t count) {
   return key;
 }
 
+// The first k tokens at least, as a list; few more, unless the row's blocks are very unlike each other.
+struct Head {
+  uint64_t from;
+  int64_t count;  // or kTooMany
+};
+inline Head list_head(const Kept& kept, int64_t k) {
+  const float bound = bound_for_count(kept.row, kept.work, k, kept.law.top);
+  const uint64_t from = first_key_of(bound);
+  if (from > kept.cut) {
+    const int64_t expected = 16 * k + 16 * kBlock;
+    const int64_t most = expected < kept.work.room ? expected : kept.work.room;
+    const int64_t count = list_from_logit(kept.row, kept.work, bound, most);
+    if (count != kTooMany) return {from, count};
+  }
+  const uint64_t low = from > kept.cut ? from : kept.cut;
+  return {low, list_few_equal(kept.row, kept.work, low, k)};
+}
+
 // The key of the k-th token; the lowest one where there are fewer.
 inline Found cut_at_count(const Kept& kept, int64_t k) {
-  const float bound = bound_for_count(kept.row, kept.work, k, kept.law.top);
-  const uint64_t from = first_key_of(bound) > kept.cut ? first_key_of(bound) : kept.cut;
-  const int64_t count = collect(kept.row, kept.work, {from, key_above(kept.law.top), k});
+  const auto [from, count] = list_head(kept, k);
   if (count != kTooMany) {
     const bool fewer = count <= k;
     const uint64_t cut = fewer ? smallest(kept.work.keys, count)
@@ -41,9 +57,7 @@ inline Found cut_at_mass(const Kept& kept, uint64_t need) {
   const uint64_t top = key_above(kept.law.top);
   Bracket bracket = {kept.cut, top, kept.total, 0};
   if (need <= kFirstNucleus * kTopMass) {
-    const float bound = bound_for_count(kept.row, kept.work, kFirstNucleus, kept.law.top);
-    const uint64_t from = first_key_of(bound) > kept.cut ? first_key_of(bound) : kept.cut;
-    const int64_t count = collect(kept.row, kept.work, {from, top, kFirstNucleus});
+    const auto [from, count] = list_head(kept, kFirstNucleus);
     if (count != kTooMany) {
       const uint64_t weight = weigh_listed(kept.work, kept.law, count);
       if (weight >= need) return {cut_of_listed<true>(kept, count, need), true, from, count};

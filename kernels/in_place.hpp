@@ -55,15 +55,17 @@ inline int64_t list_spread(const Kept& kept, const Bracket& bracket, int64_t vec
   const int64_t all = kept.row.blocks() * (kBlock / kLanes);
   const Cut low(bracket.low);
   const Cut high(bracket.high);
+  const Finds finds = finds_of(kept.work);
   int64_t count = 0;
   for (int64_t i = 0; i < vectors; ++i) {
     const int64_t first = i * all / vectors * kLanes;
-    const Floats logits = load(kept.row.block(first / kBlock) + 4 * (first % kBlock));
-    const uint32_t found =
-        at_least(logits, low.bound_at(first)) & ~at_least(logits, high.bound_at(first));
-    if (found) count += append_keys(logits, found, first, kept.work.keys + count);
+    const char* vector = kept.row.block(first / kBlock) + 4 * (first % kBlock);
+    const Floats logits = load(vector);
+    const uint32_t found[1] = {at_least(logits, low.bound_at(first)) &
+                               ~at_least(logits, high.bound_at(first))};
+    count = add_found(finds, count, vector, found, first);
   }
-  return count;
+  return write_keys(finds, count, kept.work.keys);
 }
 
 inline double sum_of_squares(const uint64_t* words, int64_t count) {
@@ -75,7 +77,7 @@ inline double sum_of_squares(const uint64_t* words, int64_t count) {
   return sum;
 }
 
-// Two standard deviations around the place where the spread tokens have the cut.
+// One and a half standard deviations around the place where the spread tokens have the cut.
 template <bool kByMass>
 Guess guess_by_spread(const Kept& kept, const Bracket& bracket, uint64_t need, int64_t most) {
   constexpr int64_t kFewest = 16;
@@ -92,7 +94,7 @@ Guess guess_by_spread(const Kept& kept, const Bracket& bracket, uint64_t need, i
   const double squares = kByMass ? sum_of_squares(kept.work.masses, count) : sum;
   const double share = static_cast<double>(need - bracket.above) /
                        static_cast<double>(bracket.below - bracket.above);
-  const double slack = 2 * __builtin_sqrt(share * (1 - share) * squares) + sum / static_cast<double>(count);
+  const double slack = 1.5 * __builtin_sqrt(share * (1 - share) * squares) + sum / static_cast<double>(count);
   const double low = share * sum + slack;
   const double high = share * sum - slack;
   if (low < sum) {
@@ -117,7 +119,7 @@ inline Guess halve(const Bracket& bracket) {
 
 template <bool kByMass>
 Guess guess_cut(const Kept& kept, const Bracket& bracket, uint64_t need, int round) {
-  constexpr int64_t kSpread = 8192;
+  constexpr int64_t kSpread = 4096;
   return round < 2 ? guess_by_spread<kByMass>(kept, bracket, need, kSpread << (2 * round))
                    : halve(bracket);
 }
@@ -198,7 +200,7 @@ Found cut_in_place(const Kept& kept, uint64_t need, Bracket bracket) {
       narrow<kByMass>(kept, bracket, guess.high, need);
       if (bracket.low == guess.high) continue;
     }
-    const int64_t count = collect(kept.row, kept.work, {guess.low, bracket.high});
+    const int64_t count = list_between(kept.row, kept.work, guess.low, bracket.high);
     if (count != kTooMany) {
       const uint64_t weight = weight_of_listed<kByMass>(kept, count);
       if (bracket.above + weight >= need) {

@@ -90,12 +90,16 @@ inline uint64_t weigh_from(const Row& row, Workspace& work, Law law, uint64_t ke
                              : weigh_spans<true>(row, work, law, key);
 }
 
+// The logits of as many keys as there are lanes.
+inline Floats logits_of(const uint64_t* keys) {
+  const Ints order = seconds((Ints)load(keys), (Ints)load(keys + kLanes / 2));
+  return (Floats)(order ^ (~(order >> 31) | static_cast<int32_t>(0x80000000)));
+}
+
 // Writes the masses of work.keys; their total comes back.
 inline uint64_t weigh_listed(Workspace& work, Law law, int64_t count) {
   for (int64_t i = 0; i < count; i += kLanes) {
-    float logits[kLanes];
-    for (int lane = 0; lane < kLanes; ++lane) logits[lane] = logit_of(work.keys[i + lane]);
-    store_masses(masses_of(law, load(logits)), work.masses + i);
+    store_masses(masses_of(law, logits_of(work.keys + i)), work.masses + i);
   }
   return sum_of_words(work.masses, count);
 }
@@ -138,7 +142,9 @@ inline void drop_below(Kept& kept, uint64_t cut) {
 
 // Lists the tokens from a key up, or leaves the kept set whole where they might not fit.
 inline void list_from(Kept& kept, uint64_t key) {
-  const int64_t count = collect(kept.row, kept.work, {key, key_above(kept.law.top)});
+  const int64_t count = key == first_key_of(logit_of(key))
+                            ? list_from_logit(kept.row, kept.work, logit_of(key), kept.work.room)
+                            : list_between(kept.row, kept.work, key, key_above(kept.law.top));
   kept.whole = count == kTooMany;
   if (kept.whole) {
     kept.cut = key;

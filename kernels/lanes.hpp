@@ -173,6 +173,33 @@ inline Vector exchange_4(Vector v) {
 #endif
 }
 
+// Two vectors as pairs, lane by lane, the first half of them or the second; and the second of each pair.
+#if FASTSAMPLE_LANES == 16
+inline Ints interleave_low(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Ints interleave_high(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+inline Ints seconds(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+#elif FASTSAMPLE_LANES == 8
+inline Ints interleave_low(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+inline Ints interleave_high(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+inline Ints seconds(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+#else
+inline Ints interleave_low(Ints a, Ints b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Ints interleave_high(Ints a, Ints b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline Ints seconds(Ints a, Ints b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
+#endif
+
 inline float largest(Floats lanes) {
   if (kLanes >= 16) lanes = larger(lanes, exchange_8(lanes));
   if (kLanes >= 8) lanes = larger(lanes, exchange_4(lanes));

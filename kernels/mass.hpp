@@ -100,8 +100,16 @@ inline Masses masses_of(Law law, Floats logits) {
 }
 
 inline void store_masses(const Masses& masses, uint64_t* target) {
-  for (int lane = 0; lane < kLanes; ++lane) {
-    target[lane] = static_cast<uint64_t>((int64_t{masses.high[lane]} << 20) + masses.low[lane]);
+  typedef int32_t HalfInts __attribute__((vector_size(2 * kLanes)));
+  typedef int64_t HalfWords __attribute__((vector_size(4 * kLanes)));
+  HalfInts high[2];
+  HalfInts low[2];
+  std::memcpy(high, &masses.high, sizeof high);
+  std::memcpy(low, &masses.low, sizeof low);
+  for (int half = 0; half < 2; ++half) {
+    const HalfWords words = (__builtin_convertvector(high[half], HalfWords) << 20) +
+                            __builtin_convertvector(low[half], HalfWords);
+    std::memcpy(target + half * kLanes / 2, &words, sizeof words);
   }
 }
 

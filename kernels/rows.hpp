@@ -123,7 +123,8 @@ class Row {
     return adjustment_.edit_start && adjustment_.edit_start[b] != adjustment_.edit_start[b + 1];
   }
 
-  const char* make(int64_t b) const {
+  // Not inlined: the loops over blocks keep their constants in registers.
+  __attribute__((noinline)) const char* make(int64_t b) const {
     const int64_t first = b * kBlock;
     const int64_t rest = logits_.vocabulary - first;
     widen(first, rest < kBlock ? rest : kBlock);

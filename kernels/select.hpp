@@ -167,33 +167,54 @@ inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, f
   return read(search_bound(groups, 1, k, enough, range));
 }
 
-// Appends the keys of the lanes whose bit is set, `first` being the token of the first lane. Up to a whole
-// vector of words past them is overwritten.
-inline int64_t append_keys(Floats logits, uint32_t found, int64_t first, uint64_t* keys) {
-  Ints bits = (Ints)logits;
-  bits = (bits & 0x7F800000) == 0 ? Ints{} : bits;
-  const Ints order = bits ^ ((bits >> 31) | static_cast<int32_t>(0x80000000));
-#if FASTSAMPLE_LANES == 16
-  const Ints lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const Ints tokens = ~(lanes + static_cast<int32_t>(first));
-  const __mmask16 mask = static_cast<__mmask16>(found);
-  const __m512i high = _mm512_maskz_compress_epi32(mask, (__m512i)order);
-  const __m512i low = _mm512_maskz_compress_epi32(mask, (__m512i)tokens);
-  // Words are pairs: the low half first.
-  const __m512i even = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  const __m512i odd =
-      _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
-  _mm512_storeu_si512(keys, _mm512_permutex2var_epi32(low, even, high));
-  _mm512_storeu_si512(keys + 8, _mm512_permutex2var_epi32(low, odd, high));
-#else
-  int64_t count = 0;
-  for (uint32_t rest = found; rest; rest &= rest - 1) {
-    const int lane = __builtin_ctz(rest);
-    keys[count++] = uint64_t{static_cast<uint32_t>(order[lane])} << 32 |
-                    static_cast<uint32_t>(~(first + lane));
+// Tokens that were found, in ascending order, with the bits of their logits: what keys are made of. Each
+// array has room for a whole vector more.
+struct Finds {
+  uint32_t* bits;
+  uint32_t* tokens;
+};
+
+// They lie where a search for a cut has its scratch, later.
+inline Finds finds_of(const Workspace& work) {
+  return {reinterpret_cast<uint32_t*>(work.keys_left), reinterpret_cast<uint32_t*>(work.masses_left)};
+}
+
+// Adds the lanes of some vectors whose bits are set to `count` finds; returns how many there are then. The
+// bits are gone through by words: a branch for each vector would be guessed wrong too often.
+template <int kVectors>
+__attribute__((always_inline)) inline int64_t add_found(Finds finds, int64_t count, const char* vectors,
+                                                        const uint32_t (&found)[kVectors],
+                                                        int64_t first) {
+  constexpr int kWord = 64 / kLanes;  // vectors whose bits fill a word
+  for (int start = 0; start < kVectors; start += kWord) {
+    uint64_t word = 0;
+    for (int i = start; i < kVectors && i < start + kWord; ++i) {
+      word |= uint64_t{found[i]} << ((i - start) * kLanes);
+    }
+    for (; word; word &= word - 1) {
+      const int at = start * kLanes + __builtin_ctzll(word);
+      std::memcpy(finds.bits + count, vectors + 4 * at, 4);
+      finds.tokens[count++] = static_cast<uint32_t>(first + at);
+    }
   }
-#endif
-  return __builtin_popcount(found);
+  return count;
+}
+
+// The key of a logit's bits, its high half: rule 1's reading included.
+inline Ints order_of(Ints bits) {
+  bits = (bits & 0x7F800000) == 0 ? Ints{} : bits;
+  return bits ^ ((bits >> 31) | static_cast<int32_t>(0x80000000));
+}
+
+// Writes as many keys as there are finds, and up to a whole vector of words past them.
+inline int64_t write_keys(Finds finds, int64_t count, uint64_t* keys) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Ints order = order_of((Ints)load(finds.bits + i));
+    const Ints tokens = ~(Ints)load(finds.tokens + i);
+    store(keys + i, (Floats)interleave_low(tokens, order));
+    store(keys + i + kLanes / 2, (Floats)interleave_high(tokens, order));
+  }
+  return count;
 }
 
 // Of the lanes in `equal`, the first `most`.
@@ -202,8 +223,6 @@ inline uint32_t first_bits(uint32_t equal, int64_t most) {
   for (; most > 0 && equal; --most, equal &= equal - 1) kept |= equal & -equal;
   return kept;
 }
-
-constexpr int64_t kAll = INT64_MAX;
 
 // The blocks whose best logit reaches `bound`, in ascending order. All of them are asked for at once: each
 // may be in the third-level cache again.
@@ -219,44 +238,51 @@ inline int64_t blocks_from(const Row& row, const float* best, float bound, uint3
 
 constexpr int64_t kTooMany = -1;
 
-// Which tokens are listed: those whose key reaches `from` and not `to`; of those whose logit is that of
-// `from` only the first `most_equal`.
-struct Wanted {
-  uint64_t from;
-  uint64_t to;
-  int64_t most_equal = kAll;
-};
-
-// The keys of the wanted tokens, in ascending token, into work.keys; or kTooMany, if they might not fit.
-inline int64_t collect(const Row& row, const Workspace& work, const Wanted& wanted) {
-  const float bound = logit_of(wanted.from);
-  const Cut from(wanted.from);
-  const Cut to(wanted.to);
-  const Floats above = fill(unread_bound(next_above(bound)));
+// The keys of the tokens that `find` finds among those whose block reaches `bound`, in ascending token, into
+// work.keys; or kTooMany, if they might be more than `most`. find(logits, first) gives a vector's bits.
+template <class Find>
+inline int64_t list_found(const Row& row, const Workspace& work, float bound, int64_t most, Find find) {
   const int64_t blocks = blocks_from(row, work.best, bound, work.blocks);
-  int64_t most_equal = wanted.most_equal;
+  const Finds finds = finds_of(work);
   int64_t count = 0;
   for (int64_t n = 0; n < blocks; ++n) {
+    if (count + kBlock > most) return kTooMany;
     const int64_t b = work.blocks[n];
-    if (most_equal <= 0 && work.best[b] <= bound) continue;
-    if (count + kBlock > work.room) return kTooMany;
     const char* block = row.block(b);
-    for (int64_t i = 0; i < kBlock; i += kLanes) {
-      const int64_t first = b * kBlock + i;
-      const Floats logits = load(block + 4 * i);
-      uint32_t found = at_least(logits, from.bound_at(first));
-      if (!found) continue;
-      found &= ~at_least(logits, to.bound_at(first));
-      if (most_equal != kAll) {
-        const uint32_t larger = at_least(logits, above);
-        const uint32_t equal = first_bits(found & ~larger, most_equal);
-        most_equal -= __builtin_popcount(equal);
-        found &= larger | equal;
-      }
-      count += append_keys(logits, found, first, work.keys + count);
+    uint32_t found[kBlock / kLanes];
+    for (int i = 0; i < kBlock / kLanes; ++i) {
+      found[i] = find(load(block + 4 * kLanes * i), b * kBlock + i * kLanes);
     }
+    count = add_found(finds, count, block, found, b * kBlock);
   }
-  return count;
+  return write_keys(finds, count, work.keys);
+}
+
+// Lists the tokens whose key reaches `from` and not `to`.
+inline int64_t list_between(const Row& row, const Workspace& work, uint64_t from, uint64_t to) {
+  const Cut low(from);
+  const Cut high(to);
+  return list_found(row, work, logit_of(from), work.room, [&](Floats logits, int64_t first) {
+    return at_least(logits, low.bound_at(first)) & ~at_least(logits, high.bound_at(first));
+  });
+}
+
+// Lists the tokens whose logit reaches `bound`; if they are more than `most`, kTooMany.
+inline int64_t list_from_logit(const Row& row, const Workspace& work, float bound, int64_t most) {
+  const Floats bounds = fill(unread_bound(bound));
+  return list_found(row, work, bound, most, [&](Floats logits, int64_t) { return at_least(logits, bounds); });
+}
+
+// Lists tokens whose key reaches `from`; of those whose logit is that of `from` the first `most_equal`.
+inline int64_t list_few_equal(const Row& row, const Workspace& work, uint64_t from, int64_t most_equal) {
+  const Cut low(from);
+  const Floats above = fill(unread_bound(next_above(logit_of(from))));
+  return list_found(row, work, logit_of(from), work.room, [&](Floats logits, int64_t first) {
+    const uint32_t larger = at_least(logits, above);
+    const uint32_t equal = first_bits(at_least(logits, low.bound_at(first)) & ~larger, most_equal);
+    most_equal -= __builtin_popcount(equal);
+    return larger | equal;
+  });
 }
 
 // How many tokens there are from a cut up, in the blocks from `b` on.
