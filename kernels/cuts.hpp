@@ -37,6 +37,8 @@ class Cut {
         bound_past_(unread_bound(next_above(logit_of(key)))),
         last_(token_of(key)) {}
 
+  // Must the tokens of the block that starts here reach different logits?
+  bool splits(int64_t first) const { return first <= last_ && last_ < first + kBlock - 1; }
   // What the logits of a vector that starts at this token must reach.
   Floats bound_at(int64_t first) const {
     if (first > last_) return fill(bound_past_);

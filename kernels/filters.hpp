@@ -24,6 +24,7 @@ struct Head {
   int64_t count;  // or kTooMany
 };
 inline Head list_head(const Kept& kept, int64_t k) {
+  if (k > kept.work.room) return {kept.cut, kTooMany};
   const float bound = bound_for_count(kept.row, kept.work, k, kept.law.top);
   const uint64_t from = first_key_of(bound);
   if (from > kept.cut) {
@@ -43,10 +44,10 @@ inline Found cut_at_count(const Kept& kept, int64_t k) {
     const bool fewer = count <= k;
     const uint64_t cut = fewer ? smallest(kept.work.keys, count)
                                : cut_of_listed<false>(kept, count, static_cast<uint64_t>(k));
-    return {cut, true, from, count};
+    return {cut, true, count};
   }
   const uint64_t need = static_cast<uint64_t>(k);
-  const uint64_t all = weight_from_key<false>(kept, kept.cut);
+  const uint64_t all = static_cast<uint64_t>(count_kept(kept));
   if (all <= need) return {kept.cut};
   return cut_in_place<false>(kept, need, {kept.cut, key_above(kept.law.top), all, 0});
 }
@@ -60,7 +61,7 @@ inline Found cut_at_mass(const Kept& kept, uint64_t need) {
     const auto [from, count] = list_head(kept, kFirstNucleus);
     if (count != kTooMany) {
       const uint64_t weight = weigh_listed(kept.work, kept.law, count);
-      if (weight >= need) return {cut_of_listed<true>(kept, count, need), true, from, count};
+      if (weight >= need) return {cut_of_listed<true>(kept, count, need), true, count};
       bracket.high = smallest(kept.work.keys, count);
       bracket.above = weight;
     }
@@ -88,11 +89,14 @@ inline void keep_from(Kept& kept, Found found, bool by_mass) {
     drop_below(kept, found.cut);
     return;
   }
-  // A search by mass leaves the masses of other cuts behind.
-  kept.weighed = kept.weighed && !by_mass && found.cut <= kept.cut;
+  if (found.weighed) {
+    kept.total = found.total;
+  } else if (by_mass || found.cut > kept.cut) {
+    kept.weighed = false;  // a search by mass has left the masses of other cuts
+  }
   if (found.cut <= kept.cut) return;
   kept.cut = found.cut;
-  if (!is_dense(kept, kept.cut)) list_kept(kept);
+  if (!kept.weighed && !is_dense(kept, kept.cut)) list_kept(kept);
 }
 
 // ---- cuts of candidates ---------------------------------------------------------------------------------

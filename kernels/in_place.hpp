@@ -17,12 +17,13 @@ struct Bracket {
   uint64_t above;
 };
 
-// A cut, and how many keys are listed if they are all of the kept set from `from` up.
+// A cut, and what a search knows of the tokens from there up.
 struct Found {
   uint64_t cut;
-  bool listed = false;
-  uint64_t from = 0;
+  bool listed = false;   // `count` keys are listed, these tokens among them
   int64_t count = 0;
+  bool weighed = false;  // work.sums are theirs, and so is
+  uint64_t total = 0;    // this mass
 };
 
 template <bool kByMass>
@@ -43,12 +44,24 @@ uint64_t cut_of_listed(const Kept& kept, int64_t count, uint64_t need) {
 
 // ---- guesses --------------------------------------------------------------------------------------------
 
-// The cut is guessed to lie between two keys; `from_top`: there is room to list all from the lower one up.
+// The cut is guessed to lie between two keys.
 struct Guess {
   uint64_t low;
   uint64_t high;
-  bool from_top = false;
+  bool from_top = false;   // there is room to list all from the lower one up
+  bool one_logit = false;  // there is none to list what lies between, all of one logit
 };
+
+// Tokens that are listed, and how many of all tokens one of them stands for.
+struct Spread {
+  int64_t count;
+  double each;
+};
+
+// For rows that fool the spread tokens: half of the keys that are left.
+inline Guess halve(const Bracket& bracket) {
+  return {bracket.low + (bracket.high - bracket.low) / 2, bracket.high};
+}
 
 // Lists tokens of the bracket from vectors that lie evenly over the row; returns how many.
 inline int64_t list_spread(const Kept& kept, const Bracket& bracket, int64_t vectors) {
@@ -77,7 +90,43 @@ inline double sum_of_squares(const uint64_t* words, int64_t count) {
   return sum;
 }
 
-// One and a half standard deviations around the place where the spread tokens have the cut.
+// The logits of the two listed keys where these weights are reached, as a guess.
+template <bool kByMass>
+Guess between_weights(const Kept& kept, Spread spread, double high, double low) {
+  const uint64_t last = cut_of_listed<kByMass>(kept, spread.count, static_cast<uint64_t>(low));
+  const uint64_t first = cut_of_listed<kByMass>(kept, spread.count, static_cast<uint64_t>(high));
+  return {first_key_of(logit_of(last)), key_above(logit_of(first))};
+}
+
+inline int64_t listed_from(const Kept& kept, Spread spread, uint64_t key) {
+  return static_cast<int64_t>(weight_from(kept.work.keys, nullptr, spread.count, key));
+}
+
+// Where the spread tokens have `need` of their weight, give or take `slack`; if more tokens lie there than can
+// be listed, fewer; if these share one logit, that logit.
+template <bool kByMass>
+Guess guess_around(const Kept& kept, Spread spread, double weight, double need, double slack) {
+  const auto inside = [&](double at) { return at < 1 ? 1 : at > weight ? weight : at; };
+  const double room = static_cast<double>(kept.work.room - kBlock);
+  const auto fits = [&](const Guess& guess) {
+    const int64_t count = listed_from(kept, spread, guess.low) - listed_from(kept, spread, guess.high);
+    return static_cast<double>(count) * spread.each * 1.25 < room;
+  };
+  Guess guess = between_weights<kByMass>(kept, spread, inside(need - slack), inside(need + slack));
+  const double listed = static_cast<double>(listed_from(kept, spread, guess.low)) * spread.each;
+  guess.from_top = listed * 1.25 < room;
+  if (guess.from_top || fits(guess)) return guess;
+  const Guess middle = between_weights<kByMass>(kept, spread, inside(need), inside(need));
+  const double rank = static_cast<double>(listed_from(kept, spread, middle.low));
+  const double half = room / spread.each / 3;
+  const double most = static_cast<double>(spread.count);
+  guess = between_weights<false>(kept, spread, rank - half < 1 ? 1 : rank - half,
+                                 rank + half > most ? most : rank + half);
+  if (fits(guess)) return guess;
+  return {middle.low, middle.high, false, true};
+}
+
+// A guess by tokens that lie evenly over the row: one and a half standard deviations around.
 template <bool kByMass>
 Guess guess_by_spread(const Kept& kept, const Bracket& bracket, uint64_t need, int64_t most) {
   constexpr int64_t kFewest = 16;
@@ -87,136 +136,164 @@ Guess guess_by_spread(const Kept& kept, const Bracket& bracket, uint64_t need, i
   const int64_t fit = kept.work.room / kLanes;
   vectors = vectors < fit ? vectors : fit;
   const int64_t count = list_spread(kept, bracket, vectors);
-  const uint64_t weight = weight_of_listed<kByMass>(kept, count);
-  Guess guess = {bracket.low, bracket.high};
-  if (count < kFewest || weight == 0) return guess;
-  const double sum = static_cast<double>(weight);
-  const double squares = kByMass ? sum_of_squares(kept.work.masses, count) : sum;
+  const double weight = static_cast<double>(weight_of_listed<kByMass>(kept, count));
+  if (count < kFewest || weight < 1) return halve(bracket);
+  const double squares = kByMass ? sum_of_squares(kept.work.masses, count) : weight;
   const double share = static_cast<double>(need - bracket.above) /
                        static_cast<double>(bracket.below - bracket.above);
-  const double slack = 1.5 * __builtin_sqrt(share * (1 - share) * squares) + sum / static_cast<double>(count);
-  const double low = share * sum + slack;
-  const double high = share * sum - slack;
-  if (low < sum) {
-    const uint64_t key = cut_of_listed<kByMass>(kept, count, static_cast<uint64_t>(low) + 1);
-    guess.low = first_key_of(logit_of(key));
-    guess.low = guess.low > bracket.low ? guess.low : bracket.low;
-  }
-  const int64_t listed = weight_from(kept.work.keys, nullptr, count, guess.low);
-  guess.from_top = (listed + listed / 4) * all < (kept.work.room - kBlock) * vectors;
-  if (high >= 1 && !guess.from_top) {
-    const uint64_t key = cut_of_listed<kByMass>(kept, count, static_cast<uint64_t>(high));
-    guess.high = key_above(logit_of(key));
-    guess.high = guess.high < bracket.high ? guess.high : bracket.high;
-  }
+  const double slack = 1.5 * __builtin_sqrt(share * (1 - share) * squares) + weight / static_cast<double>(count);
+  const Spread spread = {count, static_cast<double>(all) / static_cast<double>(vectors)};
+  Guess guess = guess_around<kByMass>(kept, spread, weight, share * weight, slack);
+  guess.low = guess.low > bracket.low ? guess.low : bracket.low;
+  guess.high = guess.from_top || guess.high > bracket.high ? bracket.high : guess.high;
   return guess;
-}
-
-// For rows that fool the spread tokens: half of the keys that are left.
-inline Guess halve(const Bracket& bracket) {
-  return {bracket.low + (bracket.high - bracket.low) / 2, bracket.high};
 }
 
 template <bool kByMass>
 Guess guess_cut(const Kept& kept, const Bracket& bracket, uint64_t need, int round) {
   constexpr int64_t kSpread = 4096;
-  return round < 2 ? guess_by_spread<kByMass>(kept, bracket, need, kSpread << (2 * round))
-                   : halve(bracket);
-}
-
-// ---- one logit ------------------------------------------------------------------------------------------
-
-inline bool is_one_logit(uint64_t low, uint64_t high) { return high <= key_above(logit_of(low)); }
-
-// Of the tokens whose keys lie between two of the same logit, the key of the n-th; and how many there are,
-// if they are fewer.
-struct Nth {
-  uint64_t key;
-  int64_t count;
-};
-inline Nth nth_equal(const Kept& kept, uint64_t low, uint64_t high, int64_t n) {
-  const float logit = logit_of(low);
-  const Cut from(low);
-  const Cut to(high);
-  int64_t count = 0;
-  for (int64_t b = 0; b < kept.row.blocks(); ++b) {
-    if (kept.work.best[b] < logit) continue;
-    const char* block = kept.row.block(b);
-    for (int64_t i = 0; i < kBlock; i += kLanes) {
-      const int64_t first = b * kBlock + i;
-      const Floats logits = load(block + 4 * i);
-      uint32_t found = at_least(logits, from.bound_at(first)) & ~at_least(logits, to.bound_at(first));
-      const int64_t here = __builtin_popcount(found);
-      if (count + here < n) {
-        count += here;
-        continue;
-      }
-      for (; count + 1 < n; ++count) found &= found - 1;
-      return {key_of(logit, first + __builtin_ctz(found)), n};
-    }
-  }
-  return {low, count};
-}
-
-// Looks for the cut among tokens of one logit; or finds that they are too light, and takes note.
-template <bool kByMass>
-bool cut_one_logit(const Kept& kept, Bracket& bracket, uint64_t low, uint64_t need, uint64_t* cut) {
-  const uint64_t each = kByMass ? mass_of(kept.law, logit_of(low)) : 1;
-  const uint64_t missing = need - bracket.above;
-  const uint64_t n = each == 0 ? ~uint64_t{0} >> 1 : (missing - 1) / each + 1;
-  const Nth nth = nth_equal(kept, low, bracket.high, static_cast<int64_t>(n));
-  *cut = nth.key;
-  if (static_cast<uint64_t>(nth.count) == n) return true;
-  bracket.high = low;
-  bracket.above += static_cast<uint64_t>(nth.count) * each;
-  return false;
+  constexpr int kRounds = 5;
+  return round < kRounds ? guess_by_spread<kByMass>(kept, bracket, need, kSpread << round)
+                         : halve(bracket);
 }
 
 // ---- the search -----------------------------------------------------------------------------------------
 
-template <bool kByMass>
-void narrow(const Kept& kept, Bracket& bracket, uint64_t key, uint64_t need) {
-  const uint64_t weight = weight_from_key<kByMass>(kept, key);
-  if (weight >= need) {
-    bracket.low = key;
-    bracket.below = weight;
-  } else {
-    bracket.high = key;
-    bracket.above = weight;
-  }
-}
+inline bool is_one_logit(uint64_t low, uint64_t high) { return high <= key_above(logit_of(low)); }
 
-// The largest key so that the tokens from it up weigh at least `need`, which is at least 1. Every round makes
-// the bracket smaller; a row that changes meanwhile ends with an empty one.
 template <bool kByMass>
-Found cut_in_place(const Kept& kept, uint64_t need, Bracket bracket) {
-  const uint64_t top = key_above(kept.law.top);
-  for (int round = 0; bracket.low < bracket.high; ++round) {
-    const Guess guess = guess_cut<kByMass>(kept, bracket, need, round);
-    if (guess.from_top) {
-      bracket.high = top;
-      bracket.above = 0;
-    } else if (guess.high < bracket.high) {
-      narrow<kByMass>(kept, bracket, guess.high, need);
-      if (bracket.low == guess.high) continue;
-    }
-    const int64_t count = list_between(kept.row, kept.work, guess.low, bracket.high);
-    if (count != kTooMany) {
-      const uint64_t weight = weight_of_listed<kByMass>(kept, count);
-      if (bracket.above + weight >= need) {
-        const uint64_t cut = cut_of_listed<kByMass>(kept, count, need - bracket.above);
-        return {cut, bracket.high == top, guess.low, count};
+class Search {
+ public:
+  // `need` is at least 1, and what lies from bracket.low up weighs as much.
+  Search(const Kept& kept, uint64_t need, const Bracket& bracket)
+      : kept_(kept), need_(need), bracket_(bracket), top_(key_above(kept.law.top)) {}
+
+  // Every round makes the bracket smaller; a row that changes meanwhile ends with an empty one.
+  Found run() {
+    Found found = {0};
+    for (int round = 0; bracket_.low < bracket_.high; ++round) {
+      const Guess guess = guess_cut<kByMass>(kept_, bracket_, need_, round);
+      if (guess.from_top) {
+        bracket_.high = top_;
+        bracket_.above = 0;
+      } else if (guess.high < bracket_.high) {
+        narrow(guess.high);
+        if (bracket_.low == guess.high) continue;
       }
-      bracket.high = guess.low;
-      bracket.above += weight;
-    } else if (is_one_logit(guess.low, bracket.high)) {
-      uint64_t cut;
-      if (cut_one_logit<kByMass>(kept, bracket, guess.low, need, &cut)) return {cut};
+      const int64_t count = guess.one_logit && is_one_logit(guess.low, bracket_.high)
+                                ? kTooMany
+                                : list_between(kept_.row, kept_.work, guess.low, bracket_.high);
+      if (count != kTooMany) {
+        if (cut_listed(guess.low, count, &found)) return found;
+      } else if (is_one_logit(guess.low, bracket_.high)) {
+        if (cut_one_logit(guess.low, &found)) return found;
+      } else {
+        narrow(guess.low);
+      }
+    }
+    return {bracket_.low};
+  }
+
+ private:
+  void narrow(uint64_t key) {
+    const uint64_t weight = weight_from_key<kByMass>(kept_, key);
+    summed_ = key;
+    if (weight >= need_) {
+      bracket_.low = key;
+      bracket_.below = weight;
     } else {
-      narrow<kByMass>(kept, bracket, guess.low, need);
+      bracket_.high = key;
+      bracket_.above = weight;
     }
   }
-  return {bracket.low};
+
+  // What lies between the guess and the bracket's high end is too light.
+  void lower(uint64_t key, uint64_t weight) {
+    bracket_.high = key;
+    bracket_.above += weight;
+  }
+
+  // Looks for the cut among the listed keys, which are those from `low` up to the bracket's high end.
+  bool cut_listed(uint64_t low, int64_t count, Found* found) {
+    const uint64_t weight = weight_of_listed<kByMass>(kept_, count);
+    if (bracket_.above + weight < need_) {
+      lower(low, weight);
+      return false;
+    }
+    found->cut = cut_of_listed<kByMass>(kept_, count, need_ - bracket_.above);
+    found->listed = bracket_.high == top_;
+    found->count = count;
+    if (!kByMass || found->listed || summed_ != bracket_.high) return true;
+    found->weighed = true;
+    found->total = bracket_.above;
+    for (int64_t i = 0; i < count; ++i) {
+      if (kept_.work.keys[i] < found->cut) continue;
+      kept_.work.sums[token_of(kept_.work.keys[i]) / (kSpan * kBlock)] += kept_.work.masses[i];
+      found->total += kept_.work.masses[i];
+    }
+    return true;
+  }
+
+  // Looks for the cut among tokens of one logit, which are too many to list: they weigh the same.
+  bool cut_one_logit(uint64_t low, Found* found) {
+    const uint64_t each = kByMass ? mass_of(kept_.law, logit_of(low)) : 1;
+    const uint64_t missing = need_ - bracket_.above;
+    const uint64_t wanted = each == 0 ? ~uint64_t{0} >> 1 : (missing - 1) / each + 1;
+    if (kByMass && bracket_.high == top_) {
+      for (int64_t span = 0; span < spans_of(kept_.row); ++span) kept_.work.sums[span] = 0;
+      summed_ = top_;
+    }
+    const bool add = kByMass && summed_ == bracket_.high;
+    const uint64_t count = count_equal(low, wanted, add ? each : 0, &found->cut);
+    if (count == wanted) {
+      found->weighed = add;
+      found->total = bracket_.above + count * each;
+      return true;
+    }
+    summed_ = 0;
+    lower(low, count * each);
+    return false;
+  }
+
+  // The key of the n-th of them; returns n, or how many there are if they are fewer. Up to there each adds
+  // its mass to its span's.
+  uint64_t count_equal(uint64_t low, uint64_t n, uint64_t each, uint64_t* key) const {
+    const Cut from(low);
+    const Cut to(bracket_.high);
+    uint64_t count = 0;
+    for (int64_t b = 0; b < kept_.row.blocks(); ++b) {
+      if (kept_.work.best[b] < logit_of(low)) continue;
+      const char* block = kept_.row.block(b);
+      uint64_t& sum = kept_.work.sums[b / kSpan];
+      for (int64_t first = b * kBlock; first < (b + 1) * kBlock; first += kLanes, block += 4 * kLanes) {
+        const Floats logits = load(block);
+        uint32_t found = at_least(logits, from.bound_at(first)) & ~at_least(logits, to.bound_at(first));
+        const uint64_t here = static_cast<uint64_t>(__builtin_popcount(found));
+        if (count + here < n) {
+          count += here;
+          sum += here * each;
+          continue;
+        }
+        sum += (n - count) * each;
+        for (; count + 1 < n; ++count) found &= found - 1;
+        *key = key_of(logit_of(low), first + __builtin_ctz(found));
+        return n;
+      }
+    }
+    return count;
+  }
+
+  const Kept& kept_;
+  const uint64_t need_;
+  Bracket bracket_;
+  const uint64_t top_;
+  uint64_t summed_ = 0;  // the key whose masses work.sums hold
+};
+
+// The largest key so that the tokens from it up weigh at least `need`.
+template <bool kByMass>
+Found cut_in_place(const Kept& kept, uint64_t need, const Bracket& bracket) {
+  return Search<kByMass>(kept, need, bracket).run();
 }
 
 }  // namespace

@@ -41,24 +41,36 @@ inline float lowest_logit(Law law, float y) {
   return read(from_ordered(low));
 }
 
+// How many tokens are kept.
+inline int64_t count_kept(const Kept& kept) {
+  if (!kept.whole) return kept.count;
+  const bool all = kept.cut == lowest_key() && kept.work.is_finite;
+  const int64_t known = all ? kept.row.full_blocks() : 0;
+  return known * kBlock + count_from(kept.row, kept.work.best, kept.cut, known);
+}
+
 // ---- masses -------------------------------------------------------------------------------------------
 
 inline int64_t spans_of(const Row& row) { return (row.blocks() + kSpan - 1) / kSpan; }
 
-// Adds a block's masses; with a cut, of the tokens from it up. Without one -inf has mass 0 as it is.
-template <bool kCut>
-__attribute__((always_inline)) inline void add_block(SpanMass& mass, Law law, const char* block,
-                                                     const Cut& cut, int64_t first) {
+// Adds the masses of a block's logits that reach bound_at(i), i being the first of a vector.
+template <class BoundAt>
+__attribute__((always_inline)) inline void add_block_from(SpanMass& mass, Law law, const char* block,
+                                                          BoundAt bound_at) {
   for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
     const Pack logits = load_pack(block + 4 * i);
     Power<Pack> v = power(exponents(law, logits));
-    if (kCut) {
-      v.half = each([&](int j) {
-        const Floats bound = cut.bound_at(first + i + j * kLanes);
-        return logits.vector[j] >= bound ? v.half.vector[j] : Floats{};
-      });
-    }
+    v.half = each([&](int j) {
+      return logits.vector[j] >= bound_at(i + j * kLanes) ? v.half.vector[j] : Floats{};
+    });
     mass.add(v);
+  }
+}
+
+// Without a cut: -inf has mass 0 as it is.
+__attribute__((always_inline)) inline void add_block(SpanMass& mass, Law law, const char* block) {
+  for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
+    mass.add(power(exponents(law, load_pack(block + 4 * i))));
   }
 }
 
@@ -77,7 +89,16 @@ inline uint64_t weigh_spans(const Row& row, Workspace& work, Law law, uint64_t k
     for (int64_t b = span * kSpan; b < end; ++b) {
       if (work.best[b] < opened) continue;
       row.prefetch(b);
-      add_block<kCut>(mass, law, row.block(b), cut, b * kBlock);
+      const char* block = row.block(b);
+      const int64_t first = b * kBlock;
+      if (!kCut) {
+        add_block(mass, law, block);
+      } else if (cut.splits(first)) {
+        add_block_from(mass, law, block, [&](int64_t i) { return cut.bound_at(first + i); });
+      } else {
+        const Floats bound_here = cut.bound_at(first);
+        add_block_from(mass, law, block, [=](int64_t) { return bound_here; });
+      }
     }
     work.sums[span] = mass.total();
     total += work.sums[span];
@@ -86,8 +107,10 @@ inline uint64_t weigh_spans(const Row& row, Workspace& work, Law law, uint64_t k
 }
 
 inline uint64_t weigh_from(const Row& row, Workspace& work, Law law, uint64_t key) {
-  return key == lowest_key() ? weigh_spans<false>(row, work, law, key)
-                             : weigh_spans<true>(row, work, law, key);
+  if (key != lowest_key()) return weigh_spans<true>(row, work, law, key);
+  work.whole_scale = law.scale;
+  work.whole_total = weigh_spans<false>(row, work, law, key);
+  return work.whole_total;
 }
 
 // The logits of as many keys as there are lanes.

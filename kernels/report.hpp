@@ -35,11 +35,12 @@ inline double logprob(const Told& told, uint64_t key) {
 
 // A law over the whole row: W is the integer mass of all blocks.
 inline Told whole_law(const Row& row, Workspace& work, float top, double temperature) {
-  Kept all = all_of(row, work, {top, scale_of(temperature)}, 1);
-  weigh(all);
-  const double w = static_cast<double>(all.total) * 0x1p-40;
+  const Law law = {top, scale_of(temperature)};
+  const bool known = work.whole_scale == law.scale;
+  const uint64_t total = known ? work.whole_total : weigh_from(row, work, law, lowest_key());
+  const double w = static_cast<double>(total) * 0x1p-40;
   const double rounded = static_cast<double>(static_cast<float>(temperature));
-  return {row, all.law, rounded, natural_log(w), 0, false};
+  return {row, law, rounded, natural_log(w), 0, false};
 }
 
 // Greedy: the token has it all.

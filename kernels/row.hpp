@@ -50,13 +50,6 @@ inline int64_t draw(const Settings& settings, const Kept& kept, int64_t nth) {
 
 // ---- what is told ---------------------------------------------------------------------------------------
 
-inline int64_t kept_count(const Kept& kept) {
-  if (!kept.whole) return kept.count;
-  const bool all = kept.cut == lowest_key() && kept.work.is_finite;
-  const int64_t known = all ? kept.row.full_blocks() : 0;
-  return known * kBlock + count_from(kept.row, kept.work.best, kept.cut, known);
-}
-
 inline Told kept_law(const Kept& kept) {
   const uint64_t cut = kept.whole ? kept.cut : smallest(kept.work.keys, kept.count);
   return {kept.row, kept.law, 1.0, log_of(kept.total), cut, true};
@@ -136,7 +129,7 @@ Status sample(const Logits& logits, const Adjustment& adjustment, const Settings
   for (int64_t i = 0; i < outcome.draws; ++i) {
     outcome.tokens[i] = inside(row, draw(settings, kept, i));
   }
-  if (outcome.kept_count) *outcome.kept_count = kept_count(kept);
+  if (outcome.kept_count) *outcome.kept_count = count_kept(kept);
   if (outcome.report_count) write_reports(logits, settings, kept, kept_law(kept), outcome);
   return kOk;
 }

@@ -55,6 +55,7 @@ inline Status scan(const Row& row, Workspace& work, float* top) {
   }
   for (int64_t i = 0; i < kPadding; ++i) work.best[row.blocks() + i] = -kInfinity;
   work.has_lane_bests = kLaneBests;
+  work.whole_scale = 0;
   *top = read(largest(row_best));
   const Floats sum = sums[0] + sums[1];
   work.is_finite |= all_finite(sum);

@@ -101,6 +101,8 @@ struct Workspace {
   float* lane_best;       // the best logit of each lane of a block, if asked for
   bool has_lane_bests;
   bool is_finite;         // no token of the full blocks is at -inf (false: not known)
+  float whole_scale;      // the law by which the row was last weighed as a whole, 0 if it was not;
+  uint64_t whole_total;   // and its mass
   uint64_t* sums;         // a span's total mass
   uint32_t* blocks;       // blocks that are opened
   int64_t room;           // the arrays that follow hold so many
