@@ -30,12 +30,13 @@ FLOORS = (
     ("sampler", "top"),
     ("table",),
     ("",),
-    ("demo",),
+    ("files", "naive", "plots", "stopwatch"),
+    ("demo", "bench"),
     ("cli",),
     ("__main__",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-EXTRAS = {"typer", "rich", "torch", "numba"}
+EXTRAS = {"typer", "rich", "torch", "numba", "matplotlib"}
 SHOWN_ELSEWHERE = {"Candidate", "KeptSet", "TopTokens"}  # by the functions that return them
 PUBLIC = [
     "RULE_VERSION",
