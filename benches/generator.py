@@ -8,7 +8,7 @@ Row i of a seed, with `rng = numpy.random.default_rng([seed, i])` asked in this 
     bulk       V times width * normal, float32
     h          2**u of u uniform in [0, 6), cut to an integer: tokens in the head, 1 to 63
     where      h different tokens, each as likely
-    lift       exponential of mean 3: how far the head stands out
+    lift       exponential of mean 6: how far the head stands out
     head       h logits: the bulk's largest + lift * (uniform in [0, 1)) - (uniform in [0, 4))
 
 Tokens are in no order, where real vocabularies have the frequent ones in the first blocks: that is
@@ -31,6 +31,6 @@ def make_row(vocabulary: int, number: int, seed: int = SEED) -> NDArray[np.float
     row = rng.standard_normal(vocabulary, dtype=np.float32) * width
     count = min(int(2 ** rng.uniform(0, 6)), vocabulary)
     where = rng.choice(vocabulary, count, replace=False)
-    lift = rng.exponential(3)
+    lift = rng.exponential(6)
     row[where] = row.max() + lift * rng.uniform(0, 1, count) - rng.uniform(0, 4, count)
     return row

@@ -105,6 +105,13 @@ def test_imports_go_down(room: str) -> None:
     assert upward == []
 
 
+@pytest.mark.parametrize("room", ["bench", "files", "naive", "plots", "stopwatch"])
+def test_tools_use_public_names(room: str) -> None:
+    """Measuring and drawing need no more than a user has."""
+    inner = {name for name in imported_rooms(room) if FLOOR_OF[name] < FLOOR_OF[""]}
+    assert inner <= set(PUBLIC)
+
+
 def test_import_reader_reads_every_form() -> None:
     assert imported_rooms("adjustments") == {"checks", "dlpack", "logits", "memory"}
     assert imported_rooms("engines") == {"engines.native", "engines.reference", "job"}

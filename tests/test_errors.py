@@ -37,7 +37,8 @@ PACKAGE = Path(fastsample.__file__).parent
 KERNELS = Path(__file__).parent.parent / "kernels" / "_native.pyx"
 OUT_OF_REACH: set[str] = {
     *(() if tensors else ("_tensor_memory", "require_cpu")),
-    *(() if commands else ("table", "read_row", "read_texts")),
+    *(() if commands else ("table", "read_rows", "read_row", "read_texts")),
+    *(() if commands else ("bench", "check_outputs", "measure", "require_matplotlib")),
     *(() if inside.ROUNDING_IS_KNOWN else ("require_rounding_to_nearest",)),
 }
 """Functions whose errors need what is not installed here, or a kind of machine."""

@@ -119,9 +119,7 @@ def report(console: Console, run: Run) -> None:
             err=True,
         )
     count, vocabulary = run.shape
-    threads = (
-        "as many threads as are picked" if run.n_threads is None else f"{run.n_threads} thread(s)"
-    )
+    threads = "threads as picked" if run.n_threads is None else f"{run.n_threads} thread(s)"
     lines = (
         described(run.params),
         f"{count} row(s) of {vocabulary:,} logits ({4 * count * vocabulary / 1e6:.1f} MB), each "
