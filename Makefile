@@ -10,8 +10,8 @@
 #   make bench                                  what a token costs: tables, .benchmarks/speed.json and
 #                                               docs/speed.svg; a few minutes in which nothing else
 #                                               may run. TORCH=... adds torch to the rivals, README=1
-#                                               writes the table into README.md, NOISY=1 goes on, and
-#                                               says so, where something else does run
+#                                               writes the tables into README.md and docs/speed.md,
+#                                               NOISY=1 goes on, and says so, where something else runs
 #   make clean                                  removes all that the above made
 
 VENV ?= .venv

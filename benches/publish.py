@@ -1,9 +1,9 @@
 """`make bench`: run every bench, print the tables, write the JSON, draw README's picture.
 
 python benches/publish.py                 all of it, on a machine where nothing else runs
-python benches/publish.py --readme        and put the table into README.md
+python benches/publish.py --readme        and put them into README.md and docs/speed.md
 python benches/publish.py --from FILE     tables and picture of a run that is done
-python benches/publish.py --noisy         on a busy machine; marked, and README stays as it is
+python benches/publish.py --noisy         on a busy machine; marked, and no page changes
 """
 
 from __future__ import annotations
@@ -19,20 +19,29 @@ from picture import draw
 from rich.console import Console
 from rich.text import Text
 from rows import published
-from tables import Report, as_markdown, as_table, facts_line, read_report, settings_sheet, sheets
+from tables import (
+    Report,
+    Sheet,
+    as_markdown,
+    as_table,
+    facts_line,
+    read_report,
+    settings_sheet,
+    sheets,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".benchmarks"
 JSON = FOLDER / "speed.json"
 PICTURE = ROOT / "docs" / "speed.svg"
 README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "speed.md"
 BLOCK = re.compile(r"(<!-- make bench README=1 writes this -->\n).*?(<!-- end -->)", re.DOTALL)
-LEFT_OUT_OF_README = ("p99",)
 
 
 def main(
     noisy: Annotated[bool, typer.Option(help="Run on a busy machine and say so.")] = False,
-    readme: Annotated[bool, typer.Option(help="Put the table into README.md.")] = False,
+    readme: Annotated[bool, typer.Option(help="Put the tables into the pages.")] = False,
     patience: Annotated[float, typer.Option(help="Seconds to wait for a quiet machine.")] = 120,
     done: Annotated[Path | None, typer.Option("--from", help="The JSON of an earlier run.")] = None,
 ) -> None:
@@ -44,9 +53,10 @@ def main(
     draw(report, sets, picture)
     print(f"picture: {picture.relative_to(ROOT)}")
     if readme and report.noisy:
-        sys.exit("README.md stays as it is: the figures are noisy")
+        sys.exit("no page is changed: the figures are noisy")
     if readme:
-        README.write_text(with_table(README.read_text(encoding="utf-8"), report), encoding="utf-8")
+        write_between_marks(README, readme_block(report))
+        write_between_marks(PAGE, page_block(report))
 
 
 def run(noisy: bool, patience: float) -> Path:
@@ -72,15 +82,32 @@ def show(console: Console, report: Report) -> None:
     console.print(Text(facts_line(report)))
 
 
-def with_table(text: str, report: Report) -> str:
-    """README with the figures of the widest published set of rows between its marks."""
+def readme_block(report: Report) -> str:
+    """README's table, and on what machine it was made."""
+    table = as_markdown(readme_sheet(report), leave_out=("p99",))
+    return f"{table}\n\n{facts_line(report)}\n"
+
+
+def readme_sheet(report: Report) -> Sheet:
+    """Every setting on the widest of the sets that anyone can repeat."""
     rows = published()[-1]
-    sheet = settings_sheet(report, rows.source, rows.vocabulary)
-    block = f"{as_markdown(sheet, LEFT_OUT_OF_README)}\n\n{facts_line(report)}\n"
+    return settings_sheet(report, rows.source, rows.vocabulary)
+
+
+def page_block(report: Report) -> str:
+    """All tables but the one of README."""
+    others = [sheet for sheet in sheets(report) if sheet != readme_sheet(report)]
+    parts = [f"**{sheet.title}**\n\n{as_markdown(sheet)}\n" for sheet in others]
+    return "\n".join([*parts, f"{facts_line(report)}\n"])
+
+
+def write_between_marks(path: Path, block: str) -> None:
+    """Put a block into the one place of a page that is marked for it."""
+    text = path.read_text(encoding="utf-8")
     changed, found = BLOCK.subn(lambda marks: marks[1] + block + marks[2], text)
     if found != 1:
-        raise ValueError("README.md must have one place for the table, between its two marks")
-    return changed
+        raise ValueError(f"{path.name} must have one place for tables, between its two marks")
+    path.write_text(changed, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -279,14 +279,34 @@ def test_markdown_without_some_columns() -> None:
     assert tables.as_markdown(sheet, ("b",)) == "| a | c |\n| --- | --: |\n| x | 2 |"
 
 
-def test_the_readme_has_a_place_for_the_table() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    changed = publish.with_table(text, REPORT)
-    assert "| greedy | 30 | 20 | 1.50 ! | 1 |" in changed
-    assert publish.with_table(changed, REPORT) == changed
-    assert publish.BLOCK.sub("", changed) == publish.BLOCK.sub("", text)
-    with pytest.raises(ValueError, match=r"README\.md must have one place for the table"):
-        publish.with_table("no marks", REPORT)
+@pytest.mark.parametrize(
+    ("name", "block", "part"),
+    [
+        ("README.md", publish.readme_block, "| greedy | 30 | 20 | 1.50 ! | 1 |"),
+        ("docs/speed.md", publish.page_block, "**what a choice costs:"),
+    ],
+)
+def test_pages_have_a_place_for_tables(tmp_path: Path, name: str, block: Any, part: str) -> None:
+    page = tmp_path / "page.md"
+    before = (ROOT / name).read_text(encoding="utf-8")
+    page.write_text(before, encoding="utf-8")
+    for _ in range(2):
+        publish.write_between_marks(page, block(REPORT))
+        text = page.read_text(encoding="utf-8")
+        assert text.count(part) == 1
+        assert publish.BLOCK.sub("", text) == publish.BLOCK.sub("", before)
+
+
+def test_a_page_without_a_place_for_tables(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("no marks")
+    with pytest.raises(ValueError, match=r"page\.md must have one place for tables"):
+        publish.write_between_marks(tmp_path / "page.md", "")
+
+
+def test_every_sheet_is_on_a_page() -> None:
+    titles = [sheet.title for sheet in tables.sheets(REPORT)]
+    titles.remove(publish.readme_sheet(REPORT).title)
+    assert all(f"**{title}**" in publish.page_block(REPORT) for title in titles)
 
 
 def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:
@@ -306,19 +326,22 @@ def test_a_noisy_run_leaves_what_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool, capsys: Any
 ) -> None:
     text = "before\n<!-- make bench README=1 writes this -->\n<!-- end -->\n"
-    (tmp_path / "README.md").write_text(text)
+    for name in ("README.md", "page.md"):
+        (tmp_path / name).write_text(text)
     done = tmp_path / "done.json"
     benchmarks = [{"extra_info": figure} for figure in REPORT.figures]
     done.write_text(json.dumps({"machine_info": {"noisy": noisy}, "benchmarks": benchmarks}))
-    places = {"ROOT": "", "FOLDER": "made", "PICTURE": "a.svg", "README": "README.md"}
+    places = {"ROOT": "", "FOLDER": "made", "PICTURE": "a.svg"}
+    places.update({"README": "README.md", "PAGE": "page.md"})
     for name, place in places.items():
         monkeypatch.setattr(publish, name, tmp_path / place)
     if noisy:
-        with pytest.raises(SystemExit, match=r"README\.md stays as it is"):
+        with pytest.raises(SystemExit, match="no page is changed"):
             publish.main(readme=True, done=done)
     else:
         publish.main(readme=True, done=done)
     assert ("NOISY" in capsys.readouterr().out) == noisy
     assert (tmp_path / "a.svg").exists() != noisy
     assert (tmp_path / "made" / "speed-noisy.svg").exists() == noisy
-    assert ("greedy" in (tmp_path / "README.md").read_text()) != noisy
+    for name in ("README.md", "page.md"):
+        assert ("greedy" in (tmp_path / name).read_text()) != noisy
