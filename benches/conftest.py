@@ -62,11 +62,16 @@ def quiet_load(patience: float) -> float:
         raise pytest.UsageError(str(error)) from error
 
 
+def is_noisy(config: pytest.Config) -> bool:
+    """Tell whether the figures are for nobody else: the machine is busy, or may be."""
+    return bool(config.option.noisy) or config.stash[LOAD] > machine.QUIET
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: Any) -> None:
     """Mark the JSON as a whole."""
     machine_info["load_average_before"] = config.stash[LOAD]
-    machine_info["noisy"] = config.stash[LOAD] > machine.QUIET
+    machine_info["noisy"] = is_noisy(config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -88,7 +93,7 @@ def _rows_of(item: pytest.Item) -> RowSet | None:
 def facts(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What each figure has to be read with."""
     load = request.config.stash[LOAD]
-    return {**machine.facts(), "load_average": load, "noisy": load > machine.QUIET}
+    return {**machine.facts(), "load_average": load, "noisy": is_noisy(request.config)}
 
 
 @dataclass(frozen=True)

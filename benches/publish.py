@@ -18,7 +18,7 @@ import typer
 from picture import draw
 from rich.console import Console
 from rich.text import Text
-from rows import published
+from rows import FILE, published
 from tables import (
     Report,
     Sheet,
@@ -95,8 +95,9 @@ def readme_sheet(report: Report) -> Sheet:
 
 
 def page_block(report: Report) -> str:
-    """All tables but the one of README."""
-    others = [sheet for sheet in sheets(report) if sheet != readme_sheet(report)]
+    """All other tables that anyone can repeat."""
+    repeatable = Report([f for f in report.figures if f["source"] != FILE], report.noisy)
+    others = [sheet for sheet in sheets(repeatable) if sheet != readme_sheet(report)]
     parts = [f"**{sheet.title}**\n\n{as_markdown(sheet)}\n" for sheet in others]
     return "\n".join([*parts, f"{facts_line(report)}\n"])
 

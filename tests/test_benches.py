@@ -190,7 +190,7 @@ def test_nothing_is_published_from_a_busy_machine(tmp_path: Path) -> None:
     assert "the load average of the last minute is 0.51, above 0.5" in done.stderr
 
 
-@pytest.mark.parametrize(("load", "flags"), [(0.2, ()), (7.0, ("--noisy",))])
+@pytest.mark.parametrize(("load", "flags"), [(0.2, ()), (7.0, ("--noisy",)), (0.2, ("--noisy",))])
 def test_what_is_published_says_all(tmp_path: Path, load: float, flags: tuple[str, ...]) -> None:
     done = run_benches(tmp_path, load, *flags)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -307,6 +307,12 @@ def test_every_sheet_is_on_a_page() -> None:
     titles = [sheet.title for sheet in tables.sheets(REPORT)]
     titles.remove(publish.readme_sheet(REPORT).title)
     assert all(f"**{title}**" in publish.page_block(REPORT) for title in titles)
+
+
+def test_no_page_shows_what_only_we_can_repeat() -> None:
+    mine = tables.Report([*REPORT.figures, made_figure(source=rows.FILE)], noisy=False)
+    assert len(tables.sheets(mine)) == len(tables.sheets(REPORT)) + 1
+    assert publish.page_block(mine) == publish.page_block(REPORT)
 
 
 def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ CHOICES: list[dict[str, Any]] = [
     {"top_p": 0.5, "temperature": 2.0},
     {"top_k": 40, "min_p": 0.2},
 ]
-SMALL = np.log(np.float32([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07]))
+LAW = np.float32([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07])
+SMALL = np.log(LAW)
+COOLED = np.sqrt(LAW) / np.delete(np.sqrt(LAW), 5).sum()
 
 
 def maker_of(name: str) -> Any:
@@ -51,6 +53,7 @@ def test_rivals_draw_from_the_kept_set(name: str, choice: dict[str, Any]) -> Non
         ({"top_p": 0.75}, [5 / 8, 2 / 8, 1 / 8, 0, 0, 0, 0]),
         ({"min_p": 0.15}, [50 / 88, 20 / 88, 10 / 88, 8 / 88, 0, 0, 0]),
         ({"top_k": 3, "top_p": 0.8}, [5 / 7, 2 / 7, 0, 0, 0, 0, 0]),
+        ({"min_p": 0.15, "temperature": 2.0}, [*COOLED[:5], 0, COOLED[6]]),
     ],
     ids=str,
 )
@@ -61,6 +64,13 @@ def test_rivals_draw_as_often_as_the_law_says(
     counts = np.bincount([draw(SMALL) for _ in range(2_000)], minlength=7)
     assert np.allclose(counts / 2_000, expected, atol=0.05)
     assert counts[np.equal(expected, 0)].sum() == 0
+
+
+@pytest.mark.parametrize("name", rivals.RIVALS)
+def test_rivals_find_a_nucleus_that_is_most_of_the_row(name: str) -> None:
+    draw = maker_of(name)(SamplingParams(top_p=0.9, seed=5))
+    drawn = [draw(np.linspace(0, -0.01, 3_000, dtype=np.float32)) for _ in range(200)]
+    assert 2_500 < max(drawn) < 2_702
 
 
 def test_a_seed_repeats_the_naive_draws() -> None:
