@@ -18,7 +18,7 @@ from fastsample.engines import has_native
 PACKAGE = Path(fastsample.__file__).parent
 FLOORS = (
     ("_version", "checks", "dlpack", "memory", "reference_rows", "turn", "_native"),
-    ("params", "logits", "reference"),
+    ("latency", "logits", "params", "reference"),
     ("reference_laws",),
     ("adjustments",),
     ("result", "job"),
@@ -41,6 +41,7 @@ PUBLIC = [
     "RULE_VERSION",
     "Candidate",
     "KeptSet",
+    "Latency",
     "SampleResult",
     "Sampler",
     "SamplingParams",

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mistakes import Mistake, adjustments, functions, inside, parameters, rows, sequences, tables
+from mistakes import (
+    Mistake,
+    adjustments,
+    functions,
+    inside,
+    latencies,
+    parameters,
+    rows,
+    sequences,
+    tables,
+)
 from support import native
 
 import fastsample
@@ -36,7 +46,7 @@ WITHOUT_MESSAGE = ("", "typer.Exit", "typer.Exit(2)")
 
 TO_CALLERS: list[Mistake] = [
     *(*parameters.MISTAKES, *rows.MISTAKES, *adjustments.MISTAKES, *sequences.MISTAKES),
-    *(*functions.MISTAKES, *tables.MISTAKES),
+    *(*functions.MISTAKES, *latencies.MISTAKES, *tables.MISTAKES),
     *(tensors.MISTAKES if tensors else ()),
 ]
 MISTAKES: list[Mistake] = [
