@@ -34,7 +34,7 @@ except ModuleNotFoundError:
     commands = None
 
 PACKAGE = Path(fastsample.__file__).parent
-KERNELS = Path(__file__).parent.parent / "kernels" / "_native.pyx"
+KERNELS = Path(__file__).parent.parent / "kernels"
 OUT_OF_REACH: set[str] = {
     *(() if tensors else ("_tensor_memory", "require_cpu")),
     *(() if commands else ("table", "read_rows", "read_row", "read_texts")),
@@ -122,7 +122,8 @@ def test_no_raise_is_without_a_row() -> None:
 
 def messages_of_kernels() -> list[str]:
     """Every message in the door to the kernels, as a pattern."""
-    source = KERNELS.read_text(encoding="utf-8")
+    paths = sorted(path for path in KERNELS.iterdir() if path.suffix in (".pyx", ".pxi"))
+    source = "".join(path.read_text(encoding="utf-8") for path in paths)
     messages = re.findall(r'raise \w+\(\s*f?"([^"]+)"', source)
     assert len(messages) == len(re.findall(r"^ +raise ", source, re.MULTILINE))
     return [".*".join(map(re.escape, re.split(r"\{[^}]*\}", message))) for message in messages]

@@ -47,9 +47,13 @@ class Latency:
     __slots__ = ("_counts", "_sums")
 
     def __init__(self) -> None:
-        # The kernels write both: they are bound to this memory, which therefore never moves.
         self._counts = array("q", bytes(8 * _BUCKETS))
         self._sums = array("q", bytes(8 * 4))
+
+    @property
+    def memory(self) -> tuple[array[int], array[int]]:
+        """Counts of all buckets, and sums: calls, tokens, time, the longest. They never move."""
+        return self._counts, self._sums
 
     def record(self, nanoseconds: int, tokens: int = 1) -> None:
         """Add a call.
