@@ -7,7 +7,11 @@
 #   make lint                                   ruff and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`
-#   make bench                                  the benches
+#   make bench                                  what a token costs: tables, .benchmarks/speed.json and
+#                                               docs/speed.svg; a few minutes in which nothing else
+#                                               may run. TORCH=... adds torch to the rivals, README=1
+#                                               writes the tables into README.md and docs/speed.md,
+#                                               NOISY=1 goes on, and says so, where something else runs
 #   make clean                                  removes all that the above made
 
 VENV ?= .venv
@@ -16,6 +20,8 @@ PIP := $(PY) -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 TORCH ?=
 MODEL ?=
+README ?=
+NOISY ?=
 
 # The first Python of these that starts and is new enough (a pyenv shim may exist and not start).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
@@ -48,8 +54,8 @@ nightly: $(STAMP)
 	$(MAKE) wheels
 
 bench: $(STAMP)
-	$(PIP) install -e '.[cli,dev,bench]'
-	$(PY) benches/settings.py
+	$(if $(TORCH),$(PIP) install '$(TORCH)')
+	$(PY) benches/publish.py $(if $(README),--readme) $(if $(NOISY),--noisy)
 
 clean:
 	rm -rf $(VENV) build dist src/fastsample.egg-info src/fastsample/*.so

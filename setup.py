@@ -53,8 +53,9 @@ def sources() -> list[str]:
 
 
 def headers() -> list[str]:
-    """List the headers that every object depends on, relative to the project's root."""
-    return sorted(str(KERNELS / path.name) for path in (ROOT / KERNELS).glob("*.hpp"))
+    """List what every object depends on, relative to the project's root."""
+    names = [path.name for path in (ROOT / KERNELS).iterdir()]
+    return sorted(str(KERNELS / name) for name in names if name.endswith((".hpp", ".pxd", ".pxi")))
 
 
 class BuildNative(build_ext):
@@ -63,7 +64,12 @@ class BuildNative(build_ext):
     def run(self) -> None:
         """Translate the .pyx beside the objects, then compile as usual."""
         for extension in self.extensions:
-            made = cythonize([extension], build_dir=self.build_temp, language_level=3)
+            made = cythonize(
+                [extension],
+                include_path=[str(KERNELS)],
+                build_dir=self.build_temp,
+                language_level=3,
+            )
             extension.sources = made[0].sources
         super().run()
 

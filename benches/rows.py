@@ -1,42 +1,149 @@
-"""The rows that benches time on: recorded logits, cut to a vocabulary without losing their head."""
+"""The rows that benches time on: recorded, generated or spiteful, in every dtype that is taken.
+
+A set holds 64 rows, so that a row is read from the third-level cache or from memory, as after a
+model's last layer, and never from the second-level cache.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from generator import make_row
 from numpy.typing import NDArray
 
 from fastsample.demo import load_rows
+from fastsample.files import read_rows
 
+COUNT = 64
 HEAD = 2_000
 """How many of a row's largest logits a cut keeps; the rest is a random part of the others."""
 
+SMOLLM2, GENERATOR, FILE = "SmolLM2", "generator", "file"
 
-def recorded() -> NDArray[np.float32]:
-    """Rows of the file that FASTSAMPLE_LOGITS names, else the rows that ship with the package."""
-    path = os.environ.get("FASTSAMPLE_LOGITS")
-    if path:
-        rows: NDArray[np.float32] = np.load(Path(path), allow_pickle=False)
-        return rows
-    return load_rows()
+
+@dataclass(frozen=True)
+class RowSet:
+    """Rows by their source and vocabulary; `file` is the one that FASTSAMPLE_LOGITS names."""
+
+    source: str
+    vocabulary: int
+
+    @property
+    def name(self) -> str:
+        """The name in tables."""
+        return f"{self.source}, V = {self.vocabulary:,}"
+
+    def rows(self) -> NDArray[np.float32]:
+        """Make the rows: float32 of shape (64, vocabulary), each in memory of its own."""
+        distinct = self.distinct()
+        return np.stack([distinct[i % len(distinct)] for i in range(COUNT)])
+
+    def distinct(self) -> list[NDArray[np.float32]]:
+        """Make the rows that differ: those of a source with fewer than 64 come again."""
+        if self.source == GENERATOR:
+            return [make_row(self.vocabulary, i) for i in range(COUNT)]
+        recorded = _recorded(self.source)
+        whole = recorded.shape[1] == self.vocabulary
+        count = min(len(recorded), COUNT) if whole else COUNT
+        return [cut(recorded[i % len(recorded)], self.vocabulary, seed=i) for i in range(count)]
+
+
+@cache
+def _recorded(source: str) -> NDArray[np.float32]:
+    if source == SMOLLM2:
+        return load_rows()
+    return np.array(read_rows(Path(os.environ["FASTSAMPLE_LOGITS"])))
 
 
 def cut(row: NDArray[np.float32], vocabulary: int, seed: int) -> NDArray[np.float32]:
-    """Keep `vocabulary` tokens of a row, in ascending token, its `HEAD` largest logits among them.
-
-    A row that is smaller than the vocabulary lends tokens below its head more than once.
-    """
+    """Keep `vocabulary` tokens of a row, ascending, its `HEAD` largest logits among them."""
+    if vocabulary > row.size:
+        raise ValueError(f"a row of {row.size} logits cannot be cut to {vocabulary}")
     rng = np.random.default_rng(seed)
-    head = np.argpartition(row, -HEAD)[-HEAD:]
-    tail = np.setdiff1d(np.arange(row.size), head)
-    wanted = vocabulary - HEAD
-    rest = rng.choice(tail, wanted, replace=wanted > tail.size)
+    ranked = np.argpartition(row, -min(HEAD, vocabulary))
+    head, tail = np.split(ranked, [-min(HEAD, vocabulary)])[::-1]
+    rest = rng.choice(tail, vocabulary - head.size, replace=False)
     return row[np.sort(np.concatenate([head, rest]))]
 
 
-def rows_of(vocabulary: int, count: int = 64) -> NDArray[np.float32]:
-    """Make `count` different rows of a vocabulary: together too large for a second-level cache."""
-    source = recorded()
-    return np.stack([cut(source[i % len(source)], vocabulary, seed=i) for i in range(count)])
+def published() -> tuple[RowSet, ...]:
+    """List the sets of the first table, which anyone can repeat."""
+    return RowSet(SMOLLM2, 49_152), RowSet(GENERATOR, 151_936)
+
+
+def of_the_file() -> tuple[RowSet, ...]:
+    """List the sets of the second table: the file's own vocabulary, and cuts of it."""
+    path = os.environ.get("FASTSAMPLE_LOGITS")
+    if not path:
+        return ()
+    own = read_rows(Path(path)).shape[1]
+    return tuple(RowSet(FILE, v) for v in (own, 151_936, 32_000) if v <= own)
+
+
+# ---------------------------------------------------------------- spiteful rows
+
+
+def _clustered(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Move the largest tenth next to each other."""
+    ranked = np.argsort(row)
+    tenth = row.size // 10
+    rest = np.sort(ranked[:-tenth])
+    middle = rest.size // 2
+    return row[np.concatenate([rest[:middle], ranked[-tenth:], rest[middle:]])]
+
+
+def _two_values(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(row > np.median(row), np.float32(3), np.float32(0))
+
+
+def _one_peak(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    peak = np.zeros_like(row)
+    peak[np.argmax(row)] = 30
+    return peak
+
+
+def _masked(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    kept = np.random.default_rng(row.size).random(row.size) < 0.1
+    return np.where(kept, row, np.float32(-np.inf))
+
+
+def _normal(row: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.random.default_rng(abs(int(row[0] * 1e6))).standard_normal(row.size, np.float32)
+
+
+SPITEFUL: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+    "sorted": np.sort,
+    "reversed": lambda row: np.sort(row)[::-1],
+    "clustered": _clustered,
+    "all equal": np.zeros_like,
+    "two values": _two_values,
+    "one peak": _one_peak,
+    "90 % masked": _masked,
+    "random normal": _normal,
+}
+"""Shapes that a way to choose may not like, made of a row; each is harmless to the rule."""
+
+
+# ---------------------------------------------------------------- rows as benches ask for them
+
+
+@lru_cache(maxsize=3)
+def rows_of(rows: RowSet, shape: str | None = None) -> NDArray[np.float32]:
+    """Make or remember the rows of a set, as they are or in a spiteful shape."""
+    made = rows.rows()
+    return made if shape is None else np.stack([SPITEFUL[shape](row) for row in made])
+
+
+def as_dtype(rows: NDArray[np.float32], dtype: str) -> Any:
+    """Round rows to float16, or to bfloat16 as ml_dtypes has it."""
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return rows.astype(ml_dtypes.bfloat16)
+    return rows.astype(dtype)

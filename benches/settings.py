@@ -1,87 +1,61 @@
-"""What a token costs in each setting, next to one `np.max` of the same rows.
-
-Ours and `np.max` take turns, row by row, in one process on one thread, so a slow moment of the
-machine meets both. Read the ratios; the microseconds belong to this machine. Nothing else may run
-meanwhile.
-
-    python benches/settings.py [--vocabulary 151936] [--isa NAME] [--repeat 8]
-"""
+"""The settings that benches time, and the most that each may cost, in `np.max` of the same rows."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable
-from typing import Annotated, Any
-
-import numpy as np
-import typer
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
-from rows import rows_of
+from dataclasses import dataclass, field
+from typing import Any
 
 import fastsample
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "greedy": {"temperature": 0.0},
-    "usual chain": {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
-    "min_p .05": {"min_p": 0.05},
-    "top_k 1000, T .8": {"temperature": 0.8, "top_k": 1000},
-    "T .8": {"temperature": 0.8},
-    "top_p .9": {"top_p": 0.9},
-    "top_p .95, T 1.5": {"temperature": 1.5, "top_p": 0.95},
-}
+
+@dataclass(frozen=True)
+class Setting:
+    """Parameters of a draw by a name, and the ratio that they aim to stay under."""
+
+    name: str
+    limit: float
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def sampling(self, seed: int = 1) -> fastsample.SamplingParams:
+        """Make the parameters."""
+        return fastsample.SamplingParams(**self.params, seed=seed)
 
 
-def microseconds(call: Callable[[NDArray[np.float32]], object], row: NDArray[np.float32]) -> float:
-    """Time one call."""
-    start = time.perf_counter_ns()
-    call(row)
-    return (time.perf_counter_ns() - start) / 1e3
+SETTINGS = (
+    Setting("greedy", 1.0, {"temperature": 0.0}),
+    Setting("usual chain", 1.15, {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}),
+    Setting("min_p .05", 1.15, {"min_p": 0.05}),
+    Setting("top_k 1000, T .8", 1.8, {"temperature": 0.8, "top_k": 1000}),
+    Setting("T .8", 2.5, {"temperature": 0.8}),
+    Setting("top_p .9", 3.0, {"top_p": 0.9}),
+    Setting("top_p .95, T 1.5", 6.0, {"temperature": 1.5, "top_p": 0.95}),
+)
+"""The usual chain is temperature .8, top_k 50, top_p .95, min_p .05."""
+
+SOFTMAX_LIMIT = 3.0
+AVX2_MARGIN = 1.4
+SPITEFUL_MARGIN = 3.0
 
 
-def compare(
-    call: Callable[[NDArray[np.float32]], object], rows: NDArray[np.float32], repeat: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Time `call` and `np.max` in turns; each meets a row that the other has not just read."""
-    ours, floor = [], []
-    for _ in range(repeat):
-        for i in range(len(rows)):
-            ours.append(microseconds(call, rows[i]))
-            floor.append(microseconds(np.max, rows[(i + len(rows) // 2) % len(rows)]))
-    return np.array(ours), np.array(floor)
+def by_name(name: str) -> Setting:
+    """Find a setting."""
+    return next(setting for setting in SETTINGS if setting.name == name)
 
 
-def main(
-    vocabulary: int = 151_936,
-    isa: str | None = None,
-    repeat: Annotated[int, typer.Option(min=1)] = 8,
-) -> None:
-    """Print one line a setting."""
-    rows = rows_of(vocabulary)
-    load = os.getloadavg()[0]
-    table = Table("setting", "median us", "p99 us", "np.max us", "ratio")
-    for name, settings in SETTINGS.items():
-        sampler = fastsample.Sampler(**settings, seed=1, isa=isa, n_threads=1)
-        compare(sampler, rows, 1)
-        ours, floor = compare(sampler, rows, repeat)
-        median, least = np.median(ours), np.median(floor)
-        table.add_row(
-            name,
-            f"{median:.1f}",
-            f"{np.percentile(ours, 99):.1f}",
-            f"{least:.1f}",
-            f"{median / least:.2f}",
-        )
-    console = Console(width=100)
-    console.print(table)
-    machine = fastsample.info()
-    console.print(
-        f"V = {vocabulary}, {len(rows)} rows, isa {isa or machine['isa']}, numpy {np.__version__}, "
-        f"load average {load:.2f}"
+def with_logprobs(setting: Setting) -> float:
+    """Tell the limit of a setting with 20 raw log-probabilities: they need the whole row's mass."""
+    return max(setting.limit, by_name("T .8").limit) + 0.3
+
+
+def edges(vocabulary: int) -> tuple[Setting, ...]:
+    """Settings whose numbers lie where a way to choose changes, held to their neighbours' limits.
+
+    Just more tokens than a row has blocks of 128, half of the row, and a nucleus of nearly all.
+    """
+    blocks, half = vocabulary // 128 + 1, vocabulary // 2
+    top_k, nucleus = by_name("top_k 1000, T .8").limit, by_name("top_p .95, T 1.5").limit
+    return (
+        Setting("top_k V/128 + 1", top_k, {"temperature": 0.8, "top_k": blocks}),
+        Setting("top_k V/2", top_k, {"temperature": 0.8, "top_k": half}),
+        Setting("top_p .9999", nucleus, {"top_p": 0.9999}),
     )
-
-
-if __name__ == "__main__":
-    typer.run(main)

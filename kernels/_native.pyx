@@ -1,12 +1,12 @@
 # cython: language_level=3
-"""The door to the compiled kernels: buffers in, the GIL released, status codes out.
+"""The door to the compiled kernels: buffers in, status codes out, the GIL released where that pays.
 
-Nothing is checked here that the Python rooms have checked; what is checked keeps a wrong caller from
-reading memory that is not its own.
+kernels.pxd declares the kernels, buffers.pxi holds arrays for them, and step.pxi is a sampler's call.
 """
 
 import os
 
+from cpython cimport array
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
     PyBUF_STRIDED_RO,
@@ -14,93 +14,37 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from cpython.pythread cimport PyThread_get_thread_ident
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
 from libcpp.vector cimport vector
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+from kernels cimport (
+    Adjustments,
+    Answers,
+    Batch,
+    DType,
+    Form,
+    Function,
+    KeptSets,
+    Kernels,
+    Settings,
+    TokenLists,
+    Words,
+    apply_function,
+    c_hardware_threads,
+    c_kept_sets,
+    c_sample_rows,
+    compiled_kernels,
+    kLogSoftmax,
+    kLogSumExp,
+    kSoftmax,
+    philox4x32,
+    usable,
+)
 
 import numpy as np
-
-
-cdef extern from "adjust.hpp" namespace "fastsample" nogil:
-    cppclass TokenLists:
-        const int64_t* offsets
-        const int64_t* tokens
-        const float* values
-
-    cppclass Adjustments:
-        const char* mask
-        int64_t mask_stride
-        int64_t mask_count
-        bint mask_is_bits
-        TokenLists bias
-        TokenLists prompt
-        TokenLists output
-
-
-cdef extern from "dispatch.hpp" namespace "fastsample" nogil:
-    cppclass Settings:
-        pass
-
-    cppclass Kernels:
-        const char* name
-
-    ctypedef int32_t DType
-    ctypedef int32_t Form
-
-    cppclass Batch:
-        const char* logits
-        int64_t rows
-        int64_t vocabulary
-        int64_t row_stride
-        int64_t token_stride
-        DType dtype
-
-    cppclass Answers:
-        int64_t* tokens
-        int64_t draws
-        int64_t* kept_counts
-        vector[Form] forms
-        int64_t top_count
-        double* logprobs
-        int64_t* ranks
-        int64_t* top_tokens
-        double* top_logprobs
-
-    cppclass KeptSets:
-        vector[int64_t] tokens
-        vector[float] logits
-        vector[uint64_t] masses
-        vector[int64_t] offsets
-
-    cppclass Function:
-        pass
-
-    vector[const Kernels*] compiled_kernels()
-    bint usable(const Kernels&)
-    void c_sample_rows "fastsample::sample_rows"(
-        const Kernels&, const Batch&, const Adjustments&, const Settings*, int, const Answers&,
-        uint8_t*) except +
-    void apply_function(
-        const Kernels&, Function, const Batch&, const double*, int, void*, uint8_t*) except +
-    KeptSets c_kept_sets "fastsample::kept_sets"(
-        const Kernels&, const Batch&, const Adjustments&, const Settings*, int, uint8_t*) except +
-
-
-cdef extern from "dispatch.hpp" namespace "fastsample::Function" nogil:
-    Function kSoftmax
-    Function kLogSoftmax
-    Function kLogSumExp
-
-
-cdef extern from "pool.hpp" namespace "fastsample" nogil:
-    int c_hardware_threads "fastsample::hardware_threads"()
-
-
-cdef extern from "philox.hpp" namespace "fastsample" nogil:
-    cppclass Words:
-        uint32_t[4] word
-
-    Words philox4x32(uint64_t, Words)
 
 
 cdef extern from *:
@@ -205,220 +149,71 @@ def philox(key, counter):
     return tuple(words.word[i] for i in range(4))
 
 
-# ---- buffers ------------------------------------------------------------------------------------------
-
-cdef class _View:
-    """A buffer that is released when this object goes."""
-
-    cdef Py_buffer buffer
-    cdef bint held
-
-    def __dealloc__(self):
-        if self.held:
-            PyBuffer_Release(&self.buffer)
-
-
-cdef _View _view(object array, int flags, Py_ssize_t itemsize, str name):
-    cdef _View view = _View.__new__(_View)
-    PyObject_GetBuffer(array, &view.buffer, flags)
-    view.held = True
-    if view.buffer.itemsize != itemsize:
-        raise ValueError(
-            f"{name} must have items of {itemsize} bytes, got {view.buffer.itemsize}")
-    return view
-
-
-cdef _View _read(object array, Py_ssize_t itemsize, Py_ssize_t length, str name):
-    """A contiguous array of at least `length` items, to be read."""
-    cdef _View view = _view(array, PyBUF_C_CONTIGUOUS, itemsize, name)
-    if view.buffer.len < length * itemsize:
-        raise ValueError(f"{name} must have {length} items")
-    return view
-
-
-cdef _View _write(object array, Py_ssize_t itemsize, Py_ssize_t length, str name):
-    """A contiguous array of exactly `length` items, to be written."""
-    cdef _View view = _view(array, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, itemsize, name)
-    if view.buffer.len != length * itemsize:
-        raise ValueError(f"{name} must have {length} items")
-    return view
-
-
-_DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
-
-
-cdef class _Rows:
-    """A batch of rows, and what keeps its memory."""
-
-    cdef Batch batch
-    cdef _View view
-
-    def __cinit__(self, values, str kind, int64_t vocabulary):
-        dtype = _DTYPES[kind]
-        self.view = _view(values, PyBUF_STRIDED_RO, 2 if dtype else 4, "values")
-        cdef Py_buffer* buffer = &self.view.buffer
-        if buffer.ndim != 2 or not 1 <= vocabulary <= buffer.shape[1]:
-            raise ValueError("values must be rows of at least `vocabulary` tokens")
-        self.batch.logits = <const char*>buffer.buf
-        self.batch.rows = buffer.shape[0]
-        self.batch.vocabulary = vocabulary
-        self.batch.row_stride = buffer.strides[0]
-        # A vocabulary of one token may come with any stride.
-        self.batch.token_stride = buffer.strides[1] if buffer.shape[1] > 1 else buffer.itemsize
-        self.batch.dtype = <DType><int>dtype
-
-
-cdef class _Lists:
-    """One list of tokens a row: (offsets, tokens, values or None), or None."""
-
-    cdef TokenLists lists
-    cdef _View offsets
-    cdef _View tokens
-    cdef _View values
-
-    def __cinit__(self, lists, int64_t rows, int64_t vocabulary, bint with_values):
-        if lists is None:
-            return
-        self.offsets = _read(lists[0], 8, rows + 1, "offsets")
-        cdef const int64_t* offsets = <const int64_t*>self.offsets.buffer.buf
-        cdef int64_t i
-        for i in range(rows):
-            if not 0 <= offsets[i] <= offsets[i + 1]:
-                raise ValueError("offsets must ascend from 0")
-        cdef int64_t length = offsets[rows]
-        self.tokens = _read(lists[1], 8, length, "tokens")
-        cdef const int64_t* tokens = <const int64_t*>self.tokens.buffer.buf
-        for i in range(length):
-            if not 0 <= tokens[i] < vocabulary:
-                raise ValueError("tokens must be in the vocabulary")
-        self.lists.offsets = offsets
-        self.lists.tokens = tokens
-        if with_values:
-            self.values = _read(lists[2], 4, length, "values")
-            self.lists.values = <const float*>self.values.buffer.buf
-
-
-cdef class _Adjusted:
-    """The adjustments of a batch, and what keeps their memory."""
-
-    cdef Adjustments adjustments
-    cdef _View mask
-    cdef _Lists bias
-    cdef _Lists prompt
-    cdef _Lists output
-
-    def __cinit__(self, _Rows rows, mask, bias, prompt, output):
-        cdef int64_t count = rows.batch.rows
-        cdef int64_t vocabulary = rows.batch.vocabulary
-        if mask is not None:
-            self._take_mask(mask, count, vocabulary)
-        self.bias = _Lists(bias, count, vocabulary, True)
-        self.prompt = _Lists(prompt, count, vocabulary, False)
-        self.output = _Lists(output, count, vocabulary, False)
-        self.adjustments.bias = self.bias.lists
-        self.adjustments.prompt = self.prompt.lists
-        self.adjustments.output = self.output.lists
-
-    cdef int _take_mask(self, mask, int64_t rows, int64_t vocabulary) except -1:
-        """bool, a byte a token; or uint32, a bit a token. One row serves all."""
-        bits = mask.dtype != np.bool_
-        self.mask = _view(mask, PyBUF_C_CONTIGUOUS, 4 if bits else 1, "mask")
-        cdef Py_buffer* buffer = &self.mask.buffer
-        if buffer.ndim != 2 or (buffer.shape[0] != 1 and buffer.shape[0] != rows):
-            raise ValueError("mask must have one row, or one for each row of values")
-        self.adjustments.mask = <const char*>buffer.buf
-        self.adjustments.mask_stride = 0 if buffer.shape[0] == 1 else buffer.strides[0]
-        self.adjustments.mask_count = min(vocabulary, buffer.shape[1] * (32 if bits else 1))
-        self.adjustments.mask_is_bits = bits
-        return 0
-
-
-_FORMS = {"raw": 0, "tempered": 1, "processed": 2}
-
-
-cdef class _Told:
-    """Where log-probabilities go, and what keeps the memory."""
-
-    cdef vector[Form] forms
-    cdef int64_t top_count
-    cdef _View logprobs
-    cdef _View ranks
-    cdef _View top_tokens
-    cdef _View top_logprobs
-
-    def __cinit__(self, forms, int64_t rows, int64_t vocabulary, logprobs, ranks, top_tokens,
-                  top_logprobs):
-        for form in forms:
-            self.forms.push_back(<Form><int>_FORMS[form])
-        cdef int64_t told = <int64_t>self.forms.size() * rows
-        self.top_count = top_tokens.shape[2]
-        if self.top_count > vocabulary:
-            raise ValueError("top_tokens cannot hold more tokens than the vocabulary")
-        self.logprobs = _write(logprobs, 8, told, "logprobs")
-        self.ranks = _write(ranks, 8, told, "ranks")
-        self.top_tokens = _write(top_tokens, 8, told * self.top_count, "top_tokens")
-        self.top_logprobs = _write(top_logprobs, 8, told * self.top_count, "top_logprobs")
-
-    cdef void show(self, Answers* answers):
-        answers.forms = self.forms
-        answers.top_count = self.top_count
-        answers.logprobs = <double*>self.logprobs.buffer.buf
-        answers.ranks = <int64_t*>self.ranks.buffer.buf
-        answers.top_tokens = <int64_t*>self.top_tokens.buffer.buf
-        answers.top_logprobs = <double*>self.top_logprobs.buffer.buf
-
-
-cdef _View _settings(plan, int64_t rows):
-    return _read(plan, sizeof(Settings), rows, "plan")
+include "buffers.pxi"
 
 
 # ---- the doors ----------------------------------------------------------------------------------------
+
+# Releasing the GIL and taking it back costs as much as so many logits. The slowest setting keeps other
+# threads waiting for some microseconds with as many.
+cdef int64_t BRIEF = 2048
+
+
+cdef bint _is_brief(const Batch& batch, const Adjustments& adjustments,
+                    const Answers& answers) noexcept:
+    return (batch.rows * (batch.vocabulary + answers.draws) <= BRIEF
+            and adjustments.prompt.offsets == NULL and adjustments.output.offsets == NULL)
+
+
+cdef int _sample(const Kernels* kernels, const Batch& batch, const Adjustments& adjustments,
+                 const Settings* settings, int n_threads, const Answers& answers,
+                 uint8_t* status) except -1:
+    if _is_brief(batch, adjustments, answers):
+        c_sample_rows(kernels[0], batch, adjustments, settings, n_threads, answers, status)
+    else:
+        with nogil:
+            c_sample_rows(kernels[0], batch, adjustments, settings, n_threads, answers, status)
+    return 0
 
 
 def sample(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, tokens, status,
            kept_counts, forms, logprobs, ranks, top_tokens, top_logprobs, isa, int n_threads):
     """Write each row's tokens, status and what is told of it; see engines/native.py."""
+    cdef Held held_rows, held_plan, held_tokens, held_status, held_kept
+    cdef Batch batch
+    cdef Answers answers = Answers()
     cdef _Isa chosen = _chosen(isa)
-    cdef _Rows rows = _Rows(values, kind, vocabulary)
-    cdef _Adjusted adjusted = _Adjusted(rows, mask, bias, prompt, output)
-    cdef int64_t count = rows.batch.rows
-    cdef _View settings = _settings(plan, count)
-    cdef _View token_view = _view(tokens, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, 8, "tokens")
-    if token_view.buffer.ndim != 2 or token_view.buffer.shape[0] != count:
-        raise ValueError("tokens must have shape (rows, draws)")
-    cdef _View status_view = _write(status, 1, count, "status")
-    cdef Answers answers
-    answers.tokens = <int64_t*>token_view.buffer.buf
-    answers.draws = token_view.buffer.shape[1]
-    answers.kept_counts = NULL
-    answers.top_count = 0
-    cdef _View kept_view
+    _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
+    cdef _Adjusted adjusted = _adjusted(batch, mask, bias, prompt, output)
+    _hold_plan(held_plan, plan, batch.rows)
+    _hold_tokens(held_tokens, tokens, batch.rows, &answers)
+    _hold_write(held_status, status, 1, batch.rows, "status")
     if kept_counts is not None:
-        kept_view = _write(kept_counts, 8, count, "kept_counts")
-        answers.kept_counts = <int64_t*>kept_view.buffer.buf
+        _hold_write(held_kept, kept_counts, 8, batch.rows, "kept_counts")
+        answers.kept_counts = <int64_t*>held_kept.buffer.buf
     cdef _Told told
     if forms:
-        told = _Told(forms, count, vocabulary, logprobs, ranks, top_tokens, top_logprobs)
-        told.show(&answers)
-    with nogil:
-        c_sample_rows(chosen.kernels[0], rows.batch, adjusted.adjustments,
-                      <const Settings*>settings.buffer.buf, n_threads, answers,
-                      <uint8_t*>status_view.buffer.buf)
+        told = _Told(forms, batch.rows, vocabulary, logprobs, ranks, top_tokens, top_logprobs)
+        told.show(forms, top_tokens.shape[2], &answers)
+    _sample(chosen.kernels, batch, adjusted.adjustments, <const Settings*>held_plan.buffer.buf,
+            n_threads, answers, <uint8_t*>held_status.buffer.buf)
 
 
 def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, status, isa,
               int n_threads):
     """Kept sets in the rule's order: tokens, masses (uint64), adjusted logits (float32), offsets."""
+    cdef Held held_rows, held_plan, held_status
+    cdef Batch batch
     cdef _Isa chosen = _chosen(isa)
-    cdef _Rows rows = _Rows(values, kind, vocabulary)
-    cdef _Adjusted adjusted = _Adjusted(rows, mask, bias, prompt, output)
-    cdef _View settings = _settings(plan, rows.batch.rows)
-    cdef _View status_view = _write(status, 1, rows.batch.rows, "status")
+    _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
+    cdef _Adjusted adjusted = _adjusted(batch, mask, bias, prompt, output)
+    _hold_plan(held_plan, plan, batch.rows)
+    _hold_write(held_status, status, 1, batch.rows, "status")
     cdef KeptSets sets
     with nogil:
-        sets = c_kept_sets(chosen.kernels[0], rows.batch, adjusted.adjustments,
-                           <const Settings*>settings.buffer.buf, n_threads,
-                           <uint8_t*>status_view.buffer.buf)
+        sets = c_kept_sets(chosen.kernels[0], batch, adjusted.adjustments,
+                           <const Settings*>held_plan.buffer.buf, n_threads,
+                           <uint8_t*>held_status.buffer.buf)
     cdef size_t length = sets.tokens.size()
     tokens = np.empty(length, np.int64)
     masses = np.empty(length, np.uint64)
@@ -432,24 +227,28 @@ def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, ou
 
 
 cdef int _copy(array, const void* source) except -1:
-    cdef _View target = _view(array, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, array.itemsize, "array")
+    cdef Held target
+    _hold(target, array, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, array.itemsize, "array")
     if target.buffer.len:
         memcpy(target.buffer.buf, source, target.buffer.len)
     return 0
 
 
-cdef _apply(Function function, Py_ssize_t itemsize, bint per_token, values, str kind,
-            int64_t vocabulary, temperature, out, status, isa, int n_threads):
+cdef int _apply(Function function, Py_ssize_t itemsize, bint per_token, values, str kind,
+                int64_t vocabulary, temperature, out, status, isa, int n_threads) except -1:
+    cdef Held held_rows, held_temperatures, held_target, held_status
+    cdef Batch batch
     cdef _Isa chosen = _chosen(isa)
-    cdef _Rows rows = _Rows(values, kind, vocabulary)
-    cdef int64_t count = rows.batch.rows
-    cdef _View temperatures = _read(temperature, 8, count, "temperature")
-    cdef _View target = _write(out, itemsize, count * (vocabulary if per_token else 1), "out")
-    cdef _View status_view = _write(status, 1, count, "status")
+    _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
+    _hold_read(held_temperatures, temperature, 8, batch.rows, "temperature")
+    cdef int64_t length = batch.rows * (vocabulary if per_token else 1)
+    _hold_write(held_target, out, itemsize, length, "out")
+    _hold_write(held_status, status, 1, batch.rows, "status")
     with nogil:
-        apply_function(chosen.kernels[0], function, rows.batch,
-                       <const double*>temperatures.buffer.buf, n_threads, target.buffer.buf,
-                       <uint8_t*>status_view.buffer.buf)
+        apply_function(chosen.kernels[0], function, batch,
+                       <const double*>held_temperatures.buffer.buf, n_threads,
+                       held_target.buffer.buf, <uint8_t*>held_status.buffer.buf)
+    return 0
 
 
 def softmax(values, kind, vocabulary, temperature, out, status, isa, n_threads):
@@ -465,3 +264,6 @@ def log_softmax(values, kind, vocabulary, temperature, out, status, isa, n_threa
 def logsumexp(values, kind, vocabulary, temperature, out, status, isa, n_threads):
     """Write the logarithm of the sum of exponentials, float64 (rows,)."""
     _apply(kLogSumExp, 8, False, values, kind, vocabulary, temperature, out, status, isa, n_threads)
+
+
+include "step.pxi"

@@ -18,7 +18,7 @@ from fastsample.engines import has_native
 PACKAGE = Path(fastsample.__file__).parent
 FLOORS = (
     ("_version", "checks", "dlpack", "memory", "reference_rows", "turn", "_native"),
-    ("params", "logits", "reference"),
+    ("latency", "logits", "params", "reference"),
     ("reference_laws",),
     ("adjustments",),
     ("result", "job"),
@@ -30,17 +30,19 @@ FLOORS = (
     ("sampler", "top"),
     ("table",),
     ("",),
-    ("demo",),
+    ("files", "naive", "plots", "stopwatch"),
+    ("demo", "bench"),
     ("cli",),
     ("__main__",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-EXTRAS = {"typer", "rich", "torch", "numba"}
+EXTRAS = {"typer", "rich", "torch", "numba", "matplotlib"}
 SHOWN_ELSEWHERE = {"Candidate", "KeptSet", "TopTokens"}  # by the functions that return them
 PUBLIC = [
     "RULE_VERSION",
     "Candidate",
     "KeptSet",
+    "Latency",
     "SampleResult",
     "Sampler",
     "SamplingParams",
@@ -103,6 +105,13 @@ def test_imports_go_down(room: str) -> None:
     assert upward == []
 
 
+@pytest.mark.parametrize("room", ["bench", "files", "naive", "plots", "stopwatch"])
+def test_tools_use_public_names(room: str) -> None:
+    """Measuring and drawing need no more than a user has."""
+    inner = {name for name in imported_rooms(room) if FLOOR_OF[name] < FLOOR_OF[""]}
+    assert inner <= set(PUBLIC)
+
+
 def test_import_reader_reads_every_form() -> None:
     assert imported_rooms("adjustments") == {"checks", "dlpack", "logits", "memory"}
     assert imported_rooms("engines") == {"engines.native", "engines.reference", "job"}
@@ -142,18 +151,24 @@ def test_signatures_have_the_fields_and_their_defaults(name: str) -> None:
 def test_the_stub_is_the_extension() -> None:
     from fastsample import _native
 
-    stub = ast.parse((PACKAGE / "_native.pyi").read_text(encoding="utf-8"))
+    stub = ast.parse((PACKAGE / "_native.pyi").read_text(encoding="utf-8")).body
     stated = {
         node.name: [argument.arg for argument in node.args.args]
-        for node in stub.body
+        for node in stub
         if isinstance(node, ast.FunctionDef)
     }
+    classes = {node.name for node in stub if isinstance(node, ast.ClassDef)}
     compiled = {
-        name: list(inspect.signature(thing).parameters)
+        name: thing
         for name, thing in vars(_native).items()
         if callable(thing) and not name.startswith("_")
     }
-    assert stated == compiled
+    assert classes == {name for name, thing in compiled.items() if isinstance(thing, type)}
+    assert stated == {
+        name: list(inspect.signature(thing).parameters)
+        for name, thing in compiled.items()
+        if name not in classes
+    }
 
 
 @pytest.mark.parametrize("room", SOURCES)

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mistakes import Mistake, adjustments, functions, inside, parameters, rows, sequences, tables
+from mistakes import (
+    Mistake,
+    adjustments,
+    functions,
+    inside,
+    latencies,
+    parameters,
+    rows,
+    sequences,
+    tables,
+)
 from support import native
 
 import fastsample
@@ -24,10 +34,11 @@ except ModuleNotFoundError:
     commands = None
 
 PACKAGE = Path(fastsample.__file__).parent
-KERNELS = Path(__file__).parent.parent / "kernels" / "_native.pyx"
+KERNELS = Path(__file__).parent.parent / "kernels"
 OUT_OF_REACH: set[str] = {
     *(() if tensors else ("_tensor_memory", "require_cpu")),
-    *(() if commands else ("table", "read_row", "read_texts")),
+    *(() if commands else ("table", "read_rows", "read_row", "read_texts")),
+    *(() if commands else ("bench", "check_outputs", "measure", "require_matplotlib")),
     *(() if inside.ROUNDING_IS_KNOWN else ("require_rounding_to_nearest",)),
 }
 """Functions whose errors need what is not installed here, or a kind of machine."""
@@ -36,7 +47,7 @@ WITHOUT_MESSAGE = ("", "typer.Exit", "typer.Exit(2)")
 
 TO_CALLERS: list[Mistake] = [
     *(*parameters.MISTAKES, *rows.MISTAKES, *adjustments.MISTAKES, *sequences.MISTAKES),
-    *(*functions.MISTAKES, *tables.MISTAKES),
+    *(*functions.MISTAKES, *latencies.MISTAKES, *tables.MISTAKES),
     *(tensors.MISTAKES if tensors else ()),
 ]
 MISTAKES: list[Mistake] = [
@@ -111,7 +122,8 @@ def test_no_raise_is_without_a_row() -> None:
 
 def messages_of_kernels() -> list[str]:
     """Every message in the door to the kernels, as a pattern."""
-    source = KERNELS.read_text(encoding="utf-8")
+    paths = sorted(path for path in KERNELS.iterdir() if path.suffix in (".pyx", ".pxi"))
+    source = "".join(path.read_text(encoding="utf-8") for path in paths)
     messages = re.findall(r'raise \w+\(\s*f?"([^"]+)"', source)
     assert len(messages) == len(re.findall(r"^ +raise ", source, re.MULTILINE))
     return [".*".join(map(re.escape, re.split(r"\{[^}]*\}", message))) for message in messages]

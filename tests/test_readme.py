@@ -1,4 +1,4 @@
-"""What the README and docs/api.md show runs as it stands there, and what they name exists."""
+"""What README, docs/api.md and docs/speed.md show runs as it stands, and what they name exists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^fastsample (.*)$", TEXT, re.MULTILINE)
+SPEED = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^fastsample (.*)$", TEXT + SPEED, re.MULTILINE)
 
 
 def blocks_of(text: str) -> list[str]:
@@ -29,6 +30,7 @@ def blocks_of(text: str) -> list[str]:
 
 BLOCKS = blocks_of(TEXT)
 API_BLOCKS = blocks_of(API)
+SPEED_BLOCKS = blocks_of(SPEED)
 
 
 def run_block(block: str, name: str, names: dict[str, Any]) -> None:
@@ -50,14 +52,20 @@ def test_block_of_the_interface_runs(number: int) -> None:
     run_block(API_BLOCKS[number], f"docs/api.md, block {number}", names)
 
 
+@pytest.mark.parametrize("number", range(len(SPEED_BLOCKS)))
+def test_block_about_speed_runs(number: int) -> None:
+    run_block(SPEED_BLOCKS[number], f"docs/speed.md, block {number}", {"__name__": "speed"})
+
+
 def test_functions_named_exist() -> None:
-    named = set(re.findall(r"fastsample\.(\w+)\(", TEXT + API))
+    named = set(re.findall(r"fastsample\.(\w+)\(", TEXT + API + SPEED))
     assert named <= set(fastsample.__all__)
 
 
 def test_there_are_blocks_to_run() -> None:
     assert len(BLOCKS) >= 3
     assert len(API_BLOCKS) >= 8
+    assert len(SPEED_BLOCKS) >= 1
     assert len(COMMANDS) >= 2
 
 
@@ -77,7 +85,7 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
-    assert "rank" in done.stdout
+    assert {"table": "rank", "bench": "p99"}[command.split()[0]] in done.stdout
 
 
 def test_extras_of_the_readme_exist() -> None:

@@ -424,7 +424,7 @@ def test_another_thread_is_refused() -> None:
         run(*arguments, **keywords)
 
     sampler._run = slow_run
-    thread = threading.Thread(target=lambda: sampler(ROWS[:2]))
+    thread = threading.Thread(target=lambda: sampler(ROWS[:2], bias={}))
     thread.start()
     held.wait(timeout=10)
     for use in (sampler.add, lambda: sampler.remove(0), lambda: sampler.accept([1, 2])):

@@ -10,6 +10,7 @@ from ._version import __version__
 from .functions import log_softmax, logsumexp, softmax
 from .info import info
 from .kept import KeptSet, filter_logits, kept_set
+from .latency import Latency
 from .params import SamplingParams
 from .reference import RULE_VERSION
 from .result import SampleResult, Status
@@ -22,6 +23,7 @@ __all__ = [
     "RULE_VERSION",
     "Candidate",
     "KeptSet",
+    "Latency",
     "SampleResult",
     "Sampler",
     "SamplingParams",

@@ -1,11 +1,50 @@
 # The compiled kernels, as Python sees them; kernels/_native.pyx holds them.
 
+from array import array
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .adjustments import Csr
+
+class Step:
+    ready: bool
+    def __init__(
+        self,
+        ids: tuple[int, ...] | None,
+        outputs: list[array[int]],
+        skipped: list[int],
+        columns: int,
+        vocabulary: int,
+        plan: NDArray[np.void],
+        tokens: NDArray[np.int64],
+        status: NDArray[np.uint8],
+        owner: dict[str, int],
+        memory_of_logits: Callable[..., Any],
+        as_ids: Callable[..., Any],
+        as_given: Callable[..., Any],
+        latency: tuple[array[int], array[int]] | None,
+        isa: str | None,
+        n_threads: int,
+    ) -> None: ...
+    def __call__(
+        self, logits: Any, sequences: Any = None, mask: Any = None, bias: Any = None
+    ) -> Any: ...
+
+class Draw:
+    def __init__(
+        self,
+        plan: NDArray[np.void],
+        most: int,
+        memory_of_logits: Callable[..., Any],
+        isa: str | None,
+        n_threads: int,
+    ) -> None: ...
+    def __call__(
+        self, logits: Any, seed: Any, position: Any, stream: Any
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8], bool] | None: ...
 
 def sample(
     values: NDArray[Any],

@@ -1,8 +1,9 @@
-"""The command line: `table` for any file of logits, `demo` for the rows that ship, `info`."""
+"""The command line: `table` and `bench` for any file of logits, `demo` for the rows that ship."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -16,6 +17,8 @@ from rich.text import Text
 
 from . import demo as material
 from ._version import __version__
+from .bench import bench, described
+from .files import read_row, read_texts
 from .info import info as machine_info
 from .params import SamplingParams
 from .reference import order
@@ -132,6 +135,22 @@ def demo() -> None:
     print_info(console, facts)
 
 
+def told(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command end with one line where it raises."""
+
+    @wraps(command)
+    def telling(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            refuse(error)
+
+    return telling
+
+
+app.command()(told(bench))
+
+
 @app.command()
 def info() -> None:
     """Print the version, the rule's version and how this machine runs it."""
@@ -146,40 +165,11 @@ def machine_facts() -> dict[str, Any]:
         refuse(error)
 
 
-def read_row(file: Path, row: int) -> NDArray[np.float32]:
-    """Read one row of an .npy file, without reading the others."""
-    try:
-        rows: NDArray[Any] = np.lib.format.open_memmap(file, mode="r")
-    except ValueError as error:
-        raise ValueError(f"{file} is not an .npy file of numbers ({error})") from error
-    if rows.dtype != np.float32:
-        raise ValueError(f"{file} must hold float32, got {rows.dtype} (logits.astype(np.float32))")
-    if rows.ndim not in (1, 2):
-        raise ValueError(f"{file} must have shape (V,) or (B, V), got {rows.shape}")
-    rows = np.atleast_2d(rows)
-    if not 0 <= row < len(rows):
-        raise ValueError(f"--row must be in [0, {len(rows)}), the rows of {file}, got {row}")
-    return np.array(rows[row])
-
-
-def read_texts(file: Path, vocabulary: int) -> list[str]:
-    """Read the texts of all tokens: a JSON list of as many strings as the row has logits."""
-    try:
-        words = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON ({error})") from error
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"{file} must be a JSON list of strings, the text of each token")
-    if len(words) != vocabulary:
-        raise ValueError(f"{file} must hold {vocabulary} texts, one per logit, got {len(words)}")
-    return words
-
-
 def refuse(error: Exception) -> NoReturn:
     """Print why in one line, and leave with status 2."""
     line = " ".join(str(error).split())
     if isinstance(error, OSError):
-        line = f"cannot read {error.filename}: {error.strerror}"
+        line = f"cannot open {error.filename}: {error.strerror}"
     typer.echo(f"fastsample: {line}", err=True)
     raise typer.Exit(2)
 
@@ -254,19 +244,14 @@ def drawn_line(
     return Text(f"drawn: {drawn}{text}   (seed {seed}, position {position}, stream {stream})")
 
 
-def described(params: SamplingParams) -> str:
-    """Name temperature and filters with their values in one line."""
-    return ", ".join(f"{name} {value}" for name, value in filters(params).items())
-
-
 def latency_table(rows: NDArray[np.float32]) -> Table:
     """Measure, here and now, a draw from each row and `np.max` of the same rows."""
-    sampling, maximum = material.measure(rows)
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for name in ("", "p50", "p90", "p99"):
         grid.add_column(name, justify="right" if name else "left")
-    for name, latency in (("draw", sampling), ("np.max", maximum)):
-        grid.add_row(name, f"{latency.p50:.1f}", f"{latency.p90:.1f}", f"{latency.p99:.1f}")
+    for name, latency in material.measure(rows).items():
+        times = (latency.p50, latency.p90, latency.p99)
+        grid.add_row(name, *(f"{time / 1e3:.1f}" for time in times))
     return grid
 
 

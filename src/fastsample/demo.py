@@ -1,4 +1,4 @@
-"""The demo's material: rows of real logits that ship with the package, and a stopwatch for them.
+"""The demo's material: rows of real logits that ship with the package, and what a draw takes.
 
 The rows were recorded from SmolLM2-135M-Instruct (Apache-2.0) by tools/record_rows.py;
 demo_data/rows.json tells of each which prompt and step it comes from.
@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .params import SamplingParams
-from .sampler import Sampler
+from . import Latency, Sampler, SamplingParams
+from .stopwatch import Call, in_turns, take_turns
 
 USUAL = SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.05, seed=7)
 
@@ -44,44 +42,11 @@ def load_origins() -> list[dict[str, Any]]:
     return origins
 
 
-@dataclass(frozen=True)
-class Latency:
-    """Microseconds per row: the median, and what 90 and 99 of 100 rows stay under."""
-
-    p50: float
-    p90: float
-    p99: float
-
-
-def measure(rows: NDArray[np.float32], seconds: float = 1.0) -> tuple[Latency, Latency]:
-    """Time the usual chain and `np.max` on the same rows, in turns, for about so many seconds.
-
-    Returns
-    -------
-    sampling : Latency
-        One call of a `Sampler` per row: temperature 0.8, top_k 50, top_p 0.95, min_p 0.05.
-    maximum : Latency
-        One call of `np.max` per row.
-    """
-    sampler = Sampler(USUAL)
-    sampling: list[int] = []
-    maximum: list[int] = []
+def measure(rows: NDArray[np.float32], seconds: float = 1.0) -> dict[str, Latency]:
+    """Time a draw of the usual chain and `np.max` on the same rows, for about so many seconds."""
+    calls: dict[str, Call] = {"draw": Sampler(USUAL), "np.max": np.max}
+    latencies = in_turns(calls, rows, repeat=1)
     end = time.perf_counter() + seconds
-    while not sampling or time.perf_counter() < end:
-        sampling += _time_each(sampler, rows)
-        maximum += _time_each(np.max, rows)
-    return _summary(sampling), _summary(maximum)
-
-
-def _time_each(call: Callable[[Any], Any], rows: NDArray[np.float32]) -> list[int]:
-    times = []
-    for row in rows:
-        start = time.perf_counter_ns()
-        call(row)
-        times.append(time.perf_counter_ns() - start)
-    return times
-
-
-def _summary(nanoseconds: list[int]) -> Latency:
-    p50, p90, p99 = np.percentile(nanoseconds, [50, 90, 99]) / 1e3
-    return Latency(float(p50), float(p90), float(p99))
+    while time.perf_counter() < end:
+        take_turns(calls, rows, latencies)
+    return latencies

@@ -57,49 +57,12 @@ def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
     ValueError
         A shape that is not a row's, or a `valid_vocab` that is not within it.
     """
-    if type(logits) is np.ndarray:
-        memory = logits if logits.dtype is _FLOAT32 else _readable(logits)
-        return _rows(memory, valid_vocab, torch=False)
-    if is_tensor(logits):
-        return _rows(_tensor_memory(logits), valid_vocab, torch=True)
-    if isinstance(logits, np.ma.MaskedArray):
-        raise TypeError(
-            "`logits` must be a plain array, got a masked one (pass `logits.filled(-np.inf)`)"
-        )
-    if isinstance(logits, np.ndarray):
-        return _rows(_readable(np.asarray(logits)), valid_vocab, torch=False)
-    if hasattr(logits, "__dlpack__"):
-        memory, is_bfloat16 = dlpack.memory_of(logits, "logits")
-        memory = memory if is_bfloat16 else _readable(memory)
-        return _rows(memory, valid_vocab, torch=False)
-    way_out = "pass `output.logits[:, -1]`" if hasattr(logits, "logits") else _PASS_AN_ARRAY
-    raise TypeError(
-        "`logits` must be a NumPy array, a torch CPU tensor or an array with __dlpack__, got "
-        f"{type(logits).__name__} ({way_out})"
-    )
-
-
-def _tensor_memory(logits: Any) -> NDArray[Any]:
-    """Look at a tensor's memory, or refuse what no engine reads."""
-    torch = sys.modules["torch"]
-    if logits.requires_grad:
-        raise TypeError(
-            "`logits` must not require grad, got a tensor that does (pass `logits.detach()`)"
-        )
-    require_cpu("logits", logits)
-    if logits.layout is not torch.strided:
-        raise TypeError(f"`logits` must be dense, got {logits.layout} (pass `logits.to_dense()`)")
-    if logits.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise _wrong_dtype(logits.dtype, "pass `logits.float()`")
-    return memory_of(logits)
-
-
-def _rows(array: NDArray[Any], valid_vocab: Any, *, torch: bool) -> Rows:
-    shape = array.shape
+    memory, torch = memory_of_logits(logits)
+    shape = memory.shape
     if len(shape) == 1:
-        values = array[None]
+        values = memory[None]
     elif len(shape) == 2:
-        values = array
+        values = memory
     else:
         raise ValueError(_shape_message(shape))
     vocabulary = shape[-1] if valid_vocab is None else _check_valid(valid_vocab, shape[-1])
@@ -109,6 +72,66 @@ def _rows(array: NDArray[Any], valid_vocab: Any, *, torch: bool) -> Rows:
             "(the last axis is the vocabulary)"
         )
     return Rows(values, shape[:-1], torch, vocabulary)
+
+
+def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:
+    """Look at logits as an array, whatever its shape, and tell whether they are a torch tensor.
+
+    Returns
+    -------
+    memory : float32, float16 or uint16 array
+    torch : bool
+    """
+    if type(logits) is np.ndarray:
+        return (logits if logits.dtype is _FLOAT32 else _readable(logits)), False
+    if is_tensor(logits):
+        return _tensor_memory(logits), True
+    if isinstance(logits, np.ma.MaskedArray):
+        raise TypeError(
+            "`logits` must be a plain array, got a masked one (pass `logits.filled(-np.inf)`)"
+        )
+    if isinstance(logits, np.ndarray):
+        return _readable(np.asarray(logits)), False
+    if hasattr(logits, "__dlpack__"):
+        memory, is_bfloat16 = dlpack.memory_of(logits, "logits")
+        return (memory if is_bfloat16 else _readable(memory)), False
+    way_out = "pass `output.logits[:, -1]`" if hasattr(logits, "logits") else _PASS_AN_ARRAY
+    raise TypeError(
+        "`logits` must be a NumPy array, a torch CPU tensor or an array with __dlpack__, got "
+        f"{type(logits).__name__} ({way_out})"
+    )
+
+
+def _tensor_memory(logits: Any) -> NDArray[Any]:
+    """Look at a tensor's memory, or refuse what no engine reads.
+
+    What torch itself refuses is asked about afterwards: a question to a tensor costs 50 ns.
+    """
+    torch = sys.modules["torch"]
+    is_bfloat16 = logits.dtype is torch.bfloat16
+    memory: NDArray[Any]
+    try:
+        memory = (logits.view(torch.int16) if is_bfloat16 else logits).numpy()
+    except (TypeError, RuntimeError) as error:
+        raise _refusal(logits) or error from None
+    if is_bfloat16 and not logits.requires_grad:
+        return memory.view(np.uint16)
+    if memory.dtype.char not in "fe":
+        raise _refusal(logits) or _wrong_dtype(logits.dtype, "pass `logits.float()`")
+    return memory
+
+
+def _refusal(logits: Any) -> TypeError | None:
+    """Make the error for a tensor that is no plain one; None where it is."""
+    torch = sys.modules["torch"]
+    if logits.requires_grad:
+        return TypeError(
+            "`logits` must not require grad, got a tensor that does (pass `logits.detach()`)"
+        )
+    require_cpu("logits", logits)
+    if logits.layout is not torch.strided:
+        return TypeError(f"`logits` must be dense, got {logits.layout} (pass `logits.to_dense()`)")
+    return None
 
 
 def _readable(array: NDArray[Any]) -> NDArray[Any]:

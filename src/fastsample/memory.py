@@ -17,7 +17,7 @@ def is_tensor(value: Any) -> bool:
 
 def require_cpu(name: str, tensor: Any) -> None:
     """Refuse a tensor on another device; `name` is what messages call it."""
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise TypeError(
             f"`{name}` must be on the CPU, got a tensor on {tensor.device} (pass `{name}.cpu()`)"
         )

@@ -59,6 +59,9 @@ _pack_place = struct.Struct("<QQII").pack
 _OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 """The value of a parameter that needs no stage."""
 
+Choices = tuple[bytes, int]
+"""A row's parameters as SETTINGS begins with them, and the code of its stages, which ends it."""
+
 Columns = list[tuple[str, NDArray[Any]]]
 
 
@@ -211,6 +214,16 @@ def check_threads(n_threads: Any) -> int | None:
     return None if n_threads is None else checks.THREADS.one(n_threads)
 
 
+def check_measure(measure: Any) -> bool:
+    """Check a switch: a bool and nothing else."""
+    if not isinstance(measure, bool):
+        raise TypeError(
+            f"`measure` must be True or False, got {type(measure).__name__} {measure!r} "
+            "(True keeps the time of every call in `latency`)"
+        )
+    return measure
+
+
 def check_draws(n: Any) -> int:
     """Check a number of draws: a positive integer, or None, which is one."""
     return 1 if n is None else checks.DRAWS.one(n)
@@ -288,7 +301,7 @@ def make_plan(
     )
     columns: Columns = []
     try:
-        choices = _remembered_choices(*given)
+        choices = remembered_choices(*given)
     except TypeError:
         choices = None
     if choices is None:
@@ -298,14 +311,22 @@ def make_plan(
     if draws > 1:
         stream = _first_streams(stream, n_rows, draws, bad)
     place, more_columns = _place(n_rows, (seed, position, stream), bad)
-    record = choices[0] + _pack_place(*place, choices[1])
-    plan: NDArray[np.void] = np.ndarray((n_rows,), SETTINGS, bytearray(record * n_rows))
+    plan = plan_of(n_rows, choices, place)
     for name, column in (*columns, *more_columns):
         plan[name] = column
     return plan
 
 
-def _place(n_rows: int, given: tuple[Any, ...], bad: Bad | None) -> tuple[tuple[Any, ...], Columns]:
+def plan_of(n_rows: int, choices: Choices, place: tuple[int, int, int]) -> NDArray[np.void]:
+    """Lay out a plan whose rows are all the same: parameters, and seed, position and stream."""
+    record = choices[0] + _pack_place(*place, choices[1])
+    plan: NDArray[np.void] = np.ndarray((n_rows,), SETTINGS, bytearray(record * n_rows))
+    return plan
+
+
+def _place(
+    n_rows: int, given: tuple[Any, ...], bad: Bad | None
+) -> tuple[tuple[Any, Any, Any], Columns]:
     """Check where draws are made: numbers that are the same for all rows, and columns."""
     seed, position, stream = given
     if type(seed) is type(position) is type(stream) is int:
@@ -318,12 +339,10 @@ def _place(n_rows: int, given: tuple[Any, ...], bad: Bad | None) -> tuple[tuple[
             columns.append((parameter.name, parameter.column(value, n_rows, bad)))
         else:
             place.append(parameter.one(value))
-    return tuple(place), columns
+    return (place[0], place[1], place[2]), columns
 
 
-def _choices(
-    n_rows: int, given: tuple[Any, ...], bad: Bad | None
-) -> tuple[tuple[bytes, int], Columns]:
+def _choices(n_rows: int, given: tuple[Any, ...], bad: Bad | None) -> tuple[Choices, Columns]:
     """Lay out a row's parameters, and its stages: what is the same for all rows, and columns."""
     *numbers, stages = given
     code = checks.stages_code(stages)
@@ -343,7 +362,7 @@ def _choices(
 
 
 @lru_cache(maxsize=256, typed=True)
-def _remembered_choices(*given: Any) -> tuple[bytes, int] | None:
+def remembered_choices(*given: Any) -> Choices | None:
     """Lay out parameters that are the same for all rows, once for each set of them.
 
     None, or a TypeError, where they are not, or could change behind the memory's back, or are

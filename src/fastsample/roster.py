@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .adjustments import Adjustments, make_adjustments
+from .engines import Step
 from .job import Outcome
 from .logits import Rows
 from .params import MAX_POSITION, SamplingParams, make_plan, replace_fields
@@ -27,6 +28,12 @@ class Batch:
         Room for the tokens of a step that is told nothing else, used again by each.
     drawn : int64 array of shape (B,)
         The tokens in it.
+    outputs : list of array
+        The sequences' own.
+    has_penalties : bool
+        Whether a step looks at their histories.
+    step : Step or None
+        What makes the next calls for them, where their engine prepares that.
     """
 
     def __init__(self, ids: tuple[int, ...] | None, sequences: list[State]) -> None:
@@ -43,9 +50,10 @@ class Batch:
             *(np.empty((0, n_rows, 0), np.int64), np.empty((0, n_rows, 0), np.float64)),
         )
         self.drawn = self.outcome.tokens.reshape(n_rows)
+        self.outputs = [one.output for one in sequences]
+        self.has_penalties = any(_has_penalties(one.params) for one in sequences)
+        self.step: Step | None = None
         self._positions = self.plan["position"]
-        self._has_penalties = any(_has_penalties(one.params) for one in sequences)
-        self._outputs = [one.output for one in sequences]
 
     def to_next_position(self) -> None:
         """Write every sequence's position into the plan."""
@@ -60,16 +68,16 @@ class Batch:
 
     def adjustments(self, rows: Rows, mask: Any, bias: Any) -> Adjustments | None:
         """Lay out a step's mask and bias, and the histories where a penalty looks at them."""
-        if not self._has_penalties:
+        if not self.has_penalties:
             return make_adjustments(rows, mask=mask, bias=bias)
         # Copies: an array cannot grow while another looks into its memory.
         prompts = [np.array(one.prompt, np.int64) for one in self.sequences]
-        outputs = [np.array(output, np.int64) for output in self._outputs]
+        outputs = [np.array(output, np.int64) for output in self.outputs]
         return make_adjustments(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
 
     def append(self, tokens: list[int]) -> None:
         """Give each sequence its token; -1 gives it none."""
-        outputs = self._outputs
+        outputs = self.outputs
         if -1 in tokens:
             outputs = [output for output, token in zip(outputs, tokens, strict=True) if token >= 0]
             tokens = [token for token in tokens if token >= 0]
@@ -103,6 +111,8 @@ class Roster:
     ----------
     comes_and_goes : bool
         Whether it was made from a list.
+    batch : Batch or None
+        That of the last call, where it may be used again; its step is ready only while it is here.
     """
 
     def __init__(self, params: Any, prompt: Any, keywords: dict[str, Any]) -> None:
@@ -120,7 +130,7 @@ class Roster:
                 sequences.append(sequences[0].on_stream(stream, tokens))
         self._sequences = dict(enumerate(sequences))
         self._next_id = len(sequences)
-        self._batch: Batch | None = None
+        self.batch: Batch | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -157,7 +167,7 @@ class Roster:
 
     def batch_of(self, n_rows: int, ids: tuple[int, ...] | None) -> Batch:
         """The batch of a call's rows: the last one, where it is the same and was handed back."""
-        batch, self._batch = self._batch, None
+        batch = self._take_batch()
         if batch is None or batch.ids != ids:
             sequences = self.chosen(ids)
             if self._is_open and ids is None:
@@ -181,7 +191,17 @@ class Roster:
             self._sequences, self._is_open = all_rows, False
         batch.append(tokens)
         if not self._is_open:
-            self._batch = batch
+            self.batch = batch
+            if batch.step is not None:
+                batch.step.ready = True
+
+    def _take_batch(self) -> Batch | None:
+        """Take the last call's batch away: no other call may use it now."""
+        batch = self.batch
+        if batch is not None and batch.step is not None:
+            batch.step.ready = False
+        self.batch = None
+        return batch
 
     def add(self, sequence: State) -> int:
         """Let a sequence come, under a number that none has had."""
@@ -189,7 +209,7 @@ class Roster:
         number = self._next_id
         self._next_id += 1  # first: an interrupt here loses a number, never a sequence
         self._sequences[number] = sequence
-        self._batch = None
+        self._take_batch()
         return number
 
     def remove(self, number: int) -> State:
@@ -197,7 +217,7 @@ class Roster:
         self._check_comes_and_goes("remove")
         (sequence,) = self.chosen((number,))
         del self._sequences[number]
-        self._batch = None
+        self._take_batch()
         return sequence
 
     def reset(self, position: int, ids: tuple[int, ...] | None) -> None:
@@ -207,13 +227,13 @@ class Roster:
         if self._widens and position == 0 and ids is None:
             self._sequences = {0: self._sequences[0]}
             self._is_open = True
-        self._batch = None
+        self._take_batch()
 
     def copy(self) -> Roster:
         """Copy it and every sequence."""
         twin = copy(self)
         twin._sequences = {number: copy(one) for number, one in self._sequences.items()}
-        twin._batch = None
+        twin.batch = None
         return twin
 
     def _check_comes_and_goes(self, name: str) -> None:

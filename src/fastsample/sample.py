@@ -11,10 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from .adjusted import adjusted_row
 from .adjustments import Adjustments, make_adjustments
 from .checks import STAGES, logprobs_of
-from .engines import resolve
+from .engines import Draw, resolve
 from .job import Job, Outcome
-from .logits import Rows, as_rows
-from .params import check_draws, check_threads, make_plan, place_draw
+from .logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits
+from .params import (
+    check_draws,
+    check_threads,
+    make_plan,
+    place_draw,
+    plan_of,
+    remembered_choices,
+)
 from .result import SampleResult, Status, as_given, bad_row, check_out
 
 FORMS = ("raw", "tempered", "processed")
@@ -176,6 +183,16 @@ def sample(
     >>> int(result.tokens), round(float(result.logprobs), 3), int(result.ranks), result.top_tokens
     (1, -2.17, 2, array([0, 1]))
     """
+    if mask is bias is prompt is output is n is valid_vocab is logprobs is out is None:
+        result = _plainly(
+            *(logits, seed, position, stream, form, on_invalid),
+            *(temperature, top_p, min_p),
+            *(repetition_penalty, frequency_penalty, presence_penalty, top_k, min_keep),
+            *(repetition_scope, frequency_scope, presence_scope, stages),
+            *(engine, isa, n_threads),
+        )
+        if result is not None:
+            return result
     rows = as_rows(logits, valid_vocab)
     n_rows = len(rows.values)
     draws = check_draws(n)
@@ -228,6 +245,39 @@ def sample(
         return as_result(outcome, rows, seed, told, n=n)
     destination[...] = outcome.tokens.reshape(shape)
     return as_result(outcome, rows, seed, told, n=n, tokens=out)
+
+
+def _plainly(
+    logits: Any, seed: Any, position: Any, stream: Any, form: Any, on_invalid: Any, *how: Any
+) -> SampleResult | None:
+    """Draw from one row as `sample` does, in a call that its engine has prepared; or None."""
+    if seed is None or form != "raw" or on_invalid != "raise":
+        return None
+    try:
+        prepared = _prepared(*how)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    drawn = None
+    if prepared is not None:
+        drawn = prepared(logits, seed, position, 0 if stream is None else stream)
+    if drawn is None:
+        return None
+    tokens, kept_count, status, torch = drawn
+    if torch:
+        tokens, kept_count, status = (as_given(one, (), torch=True) for one in drawn[:3])
+    return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _prepared(*how: Any) -> Draw | None:
+    """Let an engine prepare calls with the same parameters; None where it does not."""
+    *given, engine, isa, n_threads = how
+    make_draw = resolve(engine, isa).make_draw
+    choices = remembered_choices(*given)
+    if make_draw is None or choices is None:
+        return None
+    plan = plan_of(1, choices, (0, 0, 0))
+    return make_draw(plan, MAX_VOCABULARY, memory_of_logits, isa, check_threads(n_threads) or 0)
 
 
 def as_told(logprobs: Any, form: Any, vocabulary: int) -> Told:

@@ -8,24 +8,26 @@ import weakref
 
 
 class Turn:
-    """One user of a sampler at a time: a second is refused, not kept waiting."""
+    """One user of a sampler at a time: a second is refused, not kept waiting.
 
-    __slots__ = ("__weakref__", "_owner")
+    Attributes
+    ----------
+    owner : dict
+        Always the same one; empty while nobody has the turn.
+    """
+
+    __slots__ = ("__weakref__", "owner")
 
     def __init__(self) -> None:
-        self.renew()
-        _TURNS.add(self)
-
-    def renew(self) -> None:
-        """Start anew, whoever had the turn."""
         # One entry, the thread whose turn it is. A dict takes it or shows it in a single step: with
         # a lock and its owner's name there is a moment between the two, for a thread or a signal.
-        self._owner: dict[str, int] = {}
+        self.owner: dict[str, int] = {}
+        _TURNS.add(self)
 
     def __enter__(self) -> None:
         me = threading.get_ident()
         # Its own turn it may take again: one that Ctrl-C or a signal cut short never ended.
-        if self._owner.setdefault("thread", me) != me:
+        if self.owner.setdefault("thread", me) != me:
             raise RuntimeError(
                 "this Sampler is being used by another thread, and a sampler serves one at a time "
                 "(give each thread its own, or call `sample`, which keeps no state)"
@@ -33,8 +35,8 @@ class Turn:
 
     def __exit__(self, *_: object) -> None:
         # A turn that was taken twice, or in the parent of a forked child, may have ended already.
-        if self._owner.get("thread") == threading.get_ident():
-            self._owner.clear()
+        if self.owner.get("thread") == threading.get_ident():
+            self.owner.clear()
 
 
 _TURNS: weakref.WeakSet[Turn] = weakref.WeakSet()
@@ -43,7 +45,7 @@ _TURNS: weakref.WeakSet[Turn] = weakref.WeakSet()
 def _free_turns() -> None:
     """In a forked child: the threads that had a turn in the parent are not here to end it."""
     for turn in _TURNS:
-        turn.renew()
+        turn.owner.clear()
 
 
 if hasattr(os, "register_at_fork"):

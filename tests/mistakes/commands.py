@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import typer
 
-from fastsample import cli
+from fastsample import bench, cli, plots
 from mistakes import ROW, Mistake
 
 
@@ -52,6 +54,21 @@ def read_a_text(folder: Path) -> None:
     cli.table(folder / "rows.npy")
 
 
+def of_bench(rows: np.ndarray, part: str, **options: Any) -> Mistake:
+    """A measurement of a file with these rows."""
+
+    def call(folder: Path) -> None:
+        np.save(folder / "rows.npy", rows)
+        bench.bench(folder / "rows.npy", **options)
+
+    return Mistake(lambda: in_a_folder(call), ValueError, part)
+
+
+def without_matplotlib() -> None:
+    with mock.patch.dict(sys.modules, {"matplotlib": None}):
+        plots.draw_latencies({}, "", {})
+
+
 MISTAKES = [
     of_rows(ROW, "--position and --stream say where to draw: give --seed too", position=3),
     of_rows(ROW, "`n` must be at least 1, got 0 (tokens to list)", n=0),
@@ -59,6 +76,11 @@ MISTAKES = [
     of_rows(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
     of_rows(ROW, "--row must be in [0, 1), the rows of ", row=1),
     Mistake(lambda: in_a_folder(read_a_text), ValueError, "rows.npy is not an .npy file of"),
+    of_bench(ROW, "--repeat must be at least 1, got 0 (times that a row is timed)", repeat=0),
+    of_bench(ROW, "--svg must name a file in a folder that is there, got .", svg=Path()),
+    of_bench(ROW[None][:0], "rows.npy must hold a row at least, got shape (0, 3)"),
+    of_bench(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
+    Mistake(without_matplotlib, RuntimeError, "pictures need matplotlib: pip install matplotlib ("),
     of_texts("[", "texts.json is not JSON ("),
     of_texts(json.dumps([1, 2, 3]), "texts.json must be a JSON list of strings, the text of"),
     of_texts(json.dumps(["a"]), "texts.json must hold 3 texts, one per logit, got 1"),

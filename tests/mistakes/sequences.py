@@ -86,6 +86,12 @@ MISTAKES = [
         "`position` cannot be set: the parameters of a Sampler are fixed (call reset(position))",
     ),
     made({"top_k": 3.0}, TypeError, "`top_k` must be an integer, got float 3.0 ("),
+    made({"measure": 1}, TypeError, "`measure` must be True or False, got int 1 (True keeps the"),
+    of_one(
+        lambda s: s.latency,
+        AttributeError,
+        "`latency` needs a Sampler that measures, got one that does not (make it with measure=T",
+    ),
     made({"engine": "fast"}, ValueError, "`engine` must be 'native', 'reference'"),
     made({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
     made({"prompt": 0.5}, TypeError, "`prompt` must hold integers, got float of shape (1,) and dt"),

@@ -9,6 +9,7 @@ An engine reads a `Job`, writes where it is told, and raises for nothing that a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
@@ -76,13 +77,48 @@ class FindKeptSets(Protocol):
         """
 
 
+class Step(Protocol):
+    """A call of a `Sampler`, prepared for sequences that stay the same from call to call.
+
+    Attributes
+    ----------
+    ready : bool
+        Whether it may draw; False at first.
+    """
+
+    ready: bool
+
+    def __call__(
+        self, logits: Any, sequences: Any = None, mask: Any = None, bias: Any = None
+    ) -> Any:
+        """Draw a token for each sequence, append them, and return them in the logits' form.
+
+        None where the general way must be gone, from which it differs in nothing but time; then
+        nothing has changed.
+        """
+
+
+class Draw(Protocol):
+    """A call of `sample` for one row, prepared for parameters that stay the same."""
+
+    def __call__(
+        self, logits: Any, seed: Any, position: Any, stream: Any
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8], bool] | None:
+        """Draw a token; return it, the kept count and the status, and whether logits are a tensor.
+
+        The first three are arrays without dimensions. None where the general way must be gone.
+        """
+
+
 class Engine(NamedTuple):
-    """An engine: its name, and its doors."""
+    """An engine: its name, its doors, and what makes a `Step` and a `Draw`, where it has that."""
 
     name: str
     run: Run
     write_law: WriteLaw
     kept_sets: FindKeptSets
+    make_step: Callable[..., Step] | None
+    make_draw: Callable[..., Draw] | None
 
 
 @cache
@@ -134,11 +170,13 @@ def _native() -> Engine:
         )
     from . import native
 
-    return Engine("native", native.run, native.write_law, native.kept_sets)
+    return Engine(
+        "native", native.run, native.write_law, native.kept_sets, native.make_step, native.make_draw
+    )
 
 
 @cache
 def _reference() -> Engine:
     from . import reference
 
-    return Engine("reference", reference.run, reference.write_law, reference.kept_sets)
+    return Engine("reference", reference.run, reference.write_law, reference.kept_sets, None, None)

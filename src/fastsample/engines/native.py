@@ -12,6 +12,8 @@ from fastsample import _native
 from fastsample.adjustments import Adjustments
 from fastsample.job import Job, KeptSets, Outcome
 
+make_step = _native.Step
+make_draw = _native.Draw
 _NO_ADJUSTMENTS = Adjustments(None, None, None, None)
 _LAWS: dict[str, Callable[..., None]] = {
     "softmax": _native.softmax,

@@ -1,0 +1,45 @@
+"""Rows and settings that a way to choose may not like: at most 3 times the setting's limit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from rows import GENERATOR, SPITEFUL, RowSet
+from settings import SETTINGS, SPITEFUL_MARGIN, Setting, edges
+
+import fastsample
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+ROWS = RowSet(GENERATOR, 151_936)
+
+
+def compare(bench: Bench, setting: Setting, shape: str | None) -> None:
+    """Time a setting on rows of a shape."""
+    bench.compare(
+        fastsample.Sampler(setting.sampling(), n_threads=1),
+        bench.rows(ROWS, shape),
+        table="spiteful",
+        contender="fastsample",
+        setting=setting.name,
+        source=shape or "generator",
+        vocabulary=ROWS.vocabulary,
+        limit=setting.limit * SPITEFUL_MARGIN,
+    )
+
+
+@pytest.mark.parametrize("shape", SPITEFUL)
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_shape(bench: Bench, shape: str, setting: Setting) -> None:
+    """A row of a shape that no model makes."""
+    compare(bench, setting, shape)
+
+
+@pytest.mark.parametrize("shape", [None, "random normal"], ids=["generator", "random normal"])
+@pytest.mark.parametrize("number", range(3))
+def test_edge(bench: Bench, shape: str | None, number: int) -> None:
+    """A setting where a way to choose changes."""
+    vocabulary = bench.rows(ROWS).shape[1]
+    compare(bench, edges(vocabulary)[number], shape)

@@ -1,0 +1,72 @@
+"""Whether this machine is quiet enough for figures that are shown to others, and what it is."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import cpuinfo
+import numpy as np
+
+import fastsample
+from fastsample.stopwatch import QUIET, load_average
+
+
+class BusyError(RuntimeError):
+    """Something else runs here: a figure would be of both."""
+
+
+def settled_load(
+    patience: float,
+    load: Callable[[], float] = load_average,
+    sleep: Callable[[float], None] = time.sleep,
+) -> float:
+    """Wait until the machine is quiet, for at most so many seconds, and return the load average.
+
+    A build just before leaves a load average above the bound for a minute.
+
+    Raises
+    ------
+    BusyError
+        It did not become quiet.
+    """
+    pause, waited = 5.0, 0.0
+    while (found := load()) > QUIET:
+        if waited >= patience:
+            raise BusyError(
+                f"the load average of the last minute is {found:.2f}, above {QUIET}: nothing is "
+                "published (stop what else runs, or mark the figures with --noisy)"
+            )
+        sleep(pause)
+        waited += pause
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Tell the versions of all that is timed; torch where it is installed."""
+    found = {"python": platform.python_version(), "fastsample": fastsample.__version__}
+    for name in ("numpy", "torch"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def facts() -> dict[str, Any]:
+    """Tell what every figure has to be read with, and that does not change in a session."""
+    return {
+        "cpu": cpuinfo.get_cpu_info().get("brand_raw") or platform.machine(),
+        "cores": fastsample.info()["threads"],
+        "versions": versions(),
+        "numpy_simd": _numpy_simd(),
+    }
+
+
+def _numpy_simd() -> list[str]:
+    """Tell the instruction sets that NumPy found: np.max is only as fast as they are."""
+    config: Any = np.show_config(mode="dicts")
+    return list(config.get("SIMD Extensions", {}).get("found", []))

@@ -1,0 +1,92 @@
+# cython: language_level=3
+"""What the door needs of the kernels: dispatch.hpp and the headers beside it, as Cython reads them."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libcpp.vector cimport vector
+
+
+cdef extern from "adjust.hpp" namespace "fastsample" nogil:
+    cppclass TokenLists:
+        const int64_t* offsets
+        const int64_t* tokens
+        const float* values
+
+    cppclass Adjustments:
+        Adjustments()
+        const char* mask
+        int64_t mask_stride
+        int64_t mask_count
+        bint mask_is_bits
+        TokenLists bias
+        TokenLists prompt
+        TokenLists output
+
+
+cdef extern from "dispatch.hpp" namespace "fastsample" nogil:
+    cppclass Settings:
+        uint64_t seed
+        uint64_t position
+        uint32_t stream
+
+    cppclass Kernels:
+        const char* name
+
+    ctypedef int32_t DType
+    ctypedef int32_t Form
+
+    cppclass Batch:
+        Batch()
+        const char* logits
+        int64_t rows
+        int64_t vocabulary
+        int64_t row_stride
+        int64_t token_stride
+        DType dtype
+
+    cppclass Answers:
+        Answers()
+        int64_t* tokens
+        int64_t draws
+        int64_t* kept_counts
+        vector[Form] forms
+        int64_t top_count
+        double* logprobs
+        int64_t* ranks
+        int64_t* top_tokens
+        double* top_logprobs
+
+    cppclass KeptSets:
+        vector[int64_t] tokens
+        vector[float] logits
+        vector[uint64_t] masses
+        vector[int64_t] offsets
+
+    cppclass Function:
+        pass
+
+    vector[const Kernels*] compiled_kernels()
+    bint usable(const Kernels&)
+    void c_sample_rows "fastsample::sample_rows"(
+        const Kernels&, const Batch&, const Adjustments&, const Settings*, int, const Answers&,
+        uint8_t*) except +
+    void apply_function(
+        const Kernels&, Function, const Batch&, const double*, int, void*, uint8_t*) except +
+    KeptSets c_kept_sets "fastsample::kept_sets"(
+        const Kernels&, const Batch&, const Adjustments&, const Settings*, int, uint8_t*) except +
+
+
+cdef extern from "dispatch.hpp" namespace "fastsample::Function" nogil:
+    Function kSoftmax
+    Function kLogSoftmax
+    Function kLogSumExp
+
+
+cdef extern from "pool.hpp" namespace "fastsample" nogil:
+    int c_hardware_threads "fastsample::hardware_threads"()
+
+
+cdef extern from "philox.hpp" namespace "fastsample" nogil:
+    cppclass Words:
+        uint32_t[4] word
+
+    Words philox4x32(uint64_t, Words)

@@ -1,0 +1,199 @@
+"""`fastsample bench`: what a token costs on your own rows, next to naive NumPy and to `np.max`."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from . import Latency, Sampler, SamplingParams, info, sample
+from .files import read_rows
+from .naive import NaiveSampler
+from .plots import draw_latencies, require_matplotlib, shares
+from .stopwatch import QUIET, in_turns, load_average
+
+OURS, NAIVE, FLOOR = "fastsample", "naive NumPy", "np.max"
+TIMES = ("p50", "p90", "p99", "max")
+BARS, BAR_WIDTH = 18, 20
+
+
+@dataclass(frozen=True)
+class Run:
+    """A measurement: what was timed, on what, on which machine, and what came out."""
+
+    file: Path
+    shape: tuple[int, int]
+    params: SamplingParams
+    repeat: int
+    isa: str
+    n_threads: int | None
+    load: float
+    latencies: dict[str, Latency]
+
+
+def bench(
+    file: Annotated[Path, typer.Argument(help="An .npy file of float32 logits, (V,) or (B, V).")],
+    temperature: Annotated[float, typer.Option(help="0 takes the top token.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Keep this many tokens; 0 is off.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Keep this share of the mass; 1 is off.")] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(help="Least share of the top token's probability; 0 is off.")
+    ] = 0.0,
+    repeat: Annotated[int, typer.Option(help="How many times each row is timed.")] = 20,
+    isa: Annotated[
+        str | None, typer.Option(help="The instruction set; `fastsample info` lists the usable.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="The most threads; left out, picked by the row's size.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the histogram to this file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Draw the histogram to this file.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all figures to this file.")
+    ] = None,
+) -> None:
+    """Time a draw from every row of a file, next to naive NumPy and to one np.max of the row."""
+    check_outputs({"--svg": svg, "--png": png, "--json": json_file})
+    pictures = {kind: path for kind, path in (("svg", svg), ("png", png)) if path is not None}
+    if pictures:
+        require_matplotlib()
+    if repeat < 1:
+        raise ValueError(f"--repeat must be at least 1, got {repeat} (times that a row is timed)")
+    params = SamplingParams(temperature, top_k, top_p, min_p, seed=0)
+    run = measure(file, params, repeat, isa, threads)
+    report(Console(), run)
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_json(run), indent=2) + "\n", encoding="utf-8")
+    if pictures:
+        draw_latencies(run.latencies, f"{described(params)}, V = {run.shape[1]:,}", pictures)
+
+
+def check_outputs(paths: Mapping[str, Path | None]) -> None:
+    """Refuse before the measurement what could not be written after it."""
+    for option, path in paths.items():
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise ValueError(f"{option} must name a file in a folder that is there, got {path}")
+
+
+def measure(
+    file: Path, params: SamplingParams, repeat: int, isa: str | None, n_threads: int | None
+) -> Run:
+    """Time a draw and `np.max` in turns on the rows of a file, then naive NumPy by itself.
+
+    A sort of the row leaves caches that no call of ours would meet in a loop without it.
+    """
+    rows = np.array(read_rows(file))
+    if not len(rows):
+        raise ValueError(f"{file} must hold a row at least, got shape {rows.shape}")
+    load = load_average()
+    sampler = Sampler(params, isa=isa, n_threads=n_threads)
+    refuse_bad_rows(rows)
+    latencies = in_turns({OURS: sampler, FLOOR: np.max}, rows, repeat)
+    latencies |= in_turns({NAIVE: NaiveSampler(params)}, rows, repeat)
+    used = isa or str(info()["isa"])
+    return Run(file, rows.shape, params, repeat, used, n_threads, load, latencies)
+
+
+def refuse_bad_rows(rows: NDArray[np.float32]) -> None:
+    """Raise for the first row that nothing can be drawn from, and name it."""
+    sample(rows, temperature=0)
+
+
+def report(console: Console, run: Run) -> None:
+    """Print figures and histogram, and what a reader has to know to judge them."""
+    if run.load > QUIET:
+        typer.echo(
+            f"fastsample: this machine is busy (load average {run.load:.2f}): for figures to keep, "
+            "run it again when nothing else runs",
+            err=True,
+        )
+    count, vocabulary = run.shape
+    threads = "threads as picked" if run.n_threads is None else f"{run.n_threads} thread(s)"
+    lines = (
+        described(run.params),
+        f"{count} row(s) of {vocabulary:,} logits ({4 * count * vocabulary / 1e6:.1f} MB), each "
+        f"{run.repeat} time(s) after one pass that warms up and is not counted; {OURS} and {FLOOR} "
+        f"in turns, then {NAIVE}, which sorts the row if a filter is on",
+        f"{run.isa}, {threads}, numpy {np.__version__}, load average {run.load:.2f}",
+    )
+    for line in lines:
+        console.print(Text(line))
+    console.print(figures(run.latencies))
+    console.print(Text("how often a token took how long; a full bar is half of all calls"))
+    console.print(histogram(run.latencies, "#" if console.options.ascii_only else "█"))
+
+
+def described(params: SamplingParams) -> str:
+    """Name temperature and filters with their values in one line."""
+    names = ("temperature", "top_k", "top_p", "min_p")
+    return ", ".join(f"{name} {getattr(params, name)}" for name in names)
+
+
+def figures(latencies: Mapping[str, Latency]) -> Table:
+    """Lay out the percentiles of each, in microseconds, and medians in `np.max` of the rows."""
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for name in ("us a token", *TIMES, "p50 in np.max"):
+        grid.add_column(name, justify="left" if name == "us a token" else "right", no_wrap=True)
+    for name, latency in latencies.items():
+        times = (f"{getattr(latency, time) / 1e3:.1f}" for time in TIMES)
+        grid.add_row(name, *times, f"{latency.p50 / latencies[FLOOR].p50:.2f}")
+    return grid
+
+
+def histogram(latencies: Mapping[str, Latency], mark: str) -> Table:
+    """Lay out a bar per range of times and name, on one logarithmic scale."""
+    edges, found = shares(latencies, BARS)
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    grid.add_column("from us", justify="right", no_wrap=True)
+    for name in latencies:
+        grid.add_column(name, width=BAR_WIDTH, no_wrap=True)
+    for i in range(BARS):
+        bars = (bar(float(found[name][i]), mark) for name in latencies)
+        grid.add_row(f"{edges[i] / 1e3:.1f}", *bars)
+    return grid
+
+
+def bar(share: float, mark: str) -> str:
+    """Draw a share of all calls: half of them fill the width, a few have one mark at least."""
+    return mark * min(int(np.ceil(2 * share * BAR_WIDTH)), BAR_WIDTH)
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """Lay out all that was measured, and where, for a file; times in nanoseconds."""
+    names = ("temperature", "top_k", "top_p", "min_p")
+    return {
+        "file": str(run.file),
+        "rows": run.shape[0],
+        "vocabulary": run.shape[1],
+        "parameters": {name: getattr(run.params, name) for name in names},
+        "repeat": run.repeat,
+        "isa": run.isa,
+        "n_threads": run.n_threads,
+        "load_average": run.load,
+        "busy": run.load > QUIET,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": info(),
+        "nanoseconds": {name: times_of(latency) for name, latency in run.latencies.items()},
+    }
+
+
+def times_of(latency: Latency) -> dict[str, Any]:
+    """Lay out one name's times."""
+    counts, edges = latency.histogram()
+    return {
+        "count": latency.count,
+        **{name: getattr(latency, name) for name in ("mean", *TIMES)},
+        "histogram": {"counts": counts.tolist(), "edges": edges.tolist()},
+    }

@@ -1,0 +1,353 @@
+"""The benches' own parts: rows, turns, the refusal, and what is made of a run's JSON.
+
+Timings are read here, never judged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pytest_benchmark")
+pytest.importorskip("matplotlib")
+pytest.importorskip("typer")
+
+import generator
+import machine
+import picture
+import publish
+import rows
+import settings
+import tables
+from turns import Turns
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# ---------------------------------------------------------------- rows
+
+
+def test_a_cut_keeps_the_head_and_the_order() -> None:
+    row = np.random.default_rng(1).permutation(9_000).astype(np.float32)
+    cut = rows.cut(row, 4_000, seed=3)
+    assert len(set(cut)) == 4_000
+    assert set(range(7_000, 9_000)) <= set(cut)
+    places = {value: place for place, value in enumerate(row)}
+    assert (np.diff([places[value] for value in cut]) > 0).all()
+    assert np.array_equal(cut, rows.cut(row, 4_000, seed=3))
+
+
+def test_a_cut_to_all_is_the_row() -> None:
+    row = np.random.default_rng(1).standard_normal(3_000).astype(np.float32)
+    assert np.array_equal(rows.cut(row, 3_000, seed=0), row)
+
+
+def test_a_cut_cannot_add_tokens() -> None:
+    with pytest.raises(ValueError, match="a row of 3 logits cannot be cut to 4"):
+        rows.cut(np.zeros(3, np.float32), 4, seed=0)
+
+
+def test_generated_rows_are_the_documented_ones() -> None:
+    """Not to the last bit: NumPy asks the C library for a logarithm now and then."""
+    first, second = (generator.make_row(5_000, i) for i in range(2))
+    assert first.dtype == np.float32
+    assert np.allclose(first[:3], [-8.7011, 5.61613, 9.89116], rtol=1e-5)
+    assert np.allclose(second[:3], [0.203996, -6.49525, -6.16336], rtol=1e-5)
+    assert (first.argmax(), second.argmax()) == (2_225, 2_881)
+    assert np.allclose([first.max(), second.max()], [34.1034, 32.6915], rtol=1e-5)
+
+
+def test_generated_rows_run_from_certain_to_flat() -> None:
+    found = rows.RowSet(rows.GENERATOR, 151_936).distinct()
+    shares = [np.exp(row - row.max(), dtype=np.float64) for row in found]
+    first = [1 / share.sum() for share in shares]
+    assert min(first) < 0.1 and max(first) > 0.9
+
+
+@pytest.mark.parametrize("source", [rows.SMOLLM2, rows.GENERATOR])
+def test_a_set_has_64_rows_in_memory_of_their_own(source: str) -> None:
+    made = rows.RowSet(source, 2_100).rows()
+    assert made.shape == (64, 2_100)
+    assert made.flags.owndata and made.flags.c_contiguous
+    assert len(np.unique(made, axis=0)) == 64
+
+
+def test_sets_of_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FASTSAMPLE_LOGITS", raising=False)
+    assert rows.of_the_file() == ()
+    np.save(tmp_path / "rows.npy", np.zeros((2, 40_000), np.float32))
+    monkeypatch.setenv("FASTSAMPLE_LOGITS", str(tmp_path / "rows.npy"))
+    assert [found.vocabulary for found in rows.of_the_file()] == [40_000, 32_000]
+
+
+@pytest.mark.parametrize("shape", rows.SPITEFUL)
+def test_spiteful_rows_can_be_drawn_from(shape: str) -> None:
+    row = generator.make_row(3_000, 0)
+    made = rows.SPITEFUL[shape](row)
+    assert made.dtype == np.float32 and made.shape == row.shape
+    assert not np.isnan(made).any() and np.isfinite(made).any()
+    assert np.array_equal(made, rows.SPITEFUL[shape](row), equal_nan=True)
+    assert not np.array_equal(made, row)
+
+
+def test_the_clustered_tenth_is_in_one_place() -> None:
+    made = rows.SPITEFUL["clustered"](generator.make_row(3_000, 0))
+    largest = np.flatnonzero(made >= np.sort(made)[-300])
+    assert np.ptp(largest) == 299
+
+
+def test_the_table_of_limits() -> None:
+    limits = {setting.name: setting.limit for setting in settings.SETTINGS}
+    assert list(limits.values()) == [1.0, 1.15, 1.15, 1.8, 2.5, 3.0, 6.0]
+    assert settings.with_logprobs(settings.by_name("greedy")) == 2.8
+    assert settings.with_logprobs(settings.by_name("top_p .95, T 1.5")) == 6.3
+    assert [edge.params.get("top_k") for edge in settings.edges(151_936)] == [1_188, 75_968, None]
+
+
+# ---------------------------------------------------------------- turns
+
+
+def fake_benchmark(call_rounds: list[int]) -> Any:
+    """Stands for pytest-benchmark's fixture: it runs rounds, and keeps their numbers as times."""
+
+    def pedantic(target: Any, setup: Any, rounds: int) -> None:
+        for _ in range(rounds):
+            arguments, options = setup()
+            target(*arguments, **options)
+        call_rounds.append(rounds)
+
+    data = [1.0, 2.0, 9.0]
+    return SimpleNamespace(
+        enabled=True, pedantic=pedantic, stats=SimpleNamespace(stats=SimpleNamespace(data=data))
+    )
+
+
+def test_a_call_and_its_partner_take_turns_on_different_rows() -> None:
+    seen: list[tuple[str, int]] = []
+    items = np.arange(4)
+    turns = Turns(
+        lambda item: seen.append(("call", int(item))),
+        items,
+        lambda item: seen.append(("partner", int(item))),
+        items + 10,
+    )
+    rounds: list[int] = []
+    outcome = turns.run(fake_benchmark(rounds), tokens=2)
+    seen = seen[-2 * rounds[0] :]
+    assert [who for who, _ in seen] == ["partner", "call"] * rounds[0]
+    assert seen[:8] == [
+        *(("partner", 12), ("call", 0), ("partner", 13), ("call", 1)),
+        *(("partner", 10), ("call", 2), ("partner", 11), ("call", 3)),
+    ]
+    assert rounds[0] % 4 == 0 and len(turns.partner_seconds) == rounds[0]
+    assert outcome is not None
+    assert (outcome.median, outcome.partner > 0) == (1.0, True)
+
+
+# ---------------------------------------------------------------- the refusal
+
+
+def test_a_quiet_machine_is_not_waited_for() -> None:
+    assert machine.settled_load(0, load=lambda: 0.5, sleep=pytest.fail) == 0.5
+
+
+def test_a_busy_machine_is_waited_for() -> None:
+    loads, pauses = iter([0.9, 0.7, 0.4]), []
+    assert machine.settled_load(60, lambda: next(loads), pauses.append) == 0.4
+    assert len(pauses) == 2
+
+
+def test_a_machine_that_stays_busy_is_refused() -> None:
+    pauses: list[float] = []
+    with pytest.raises(machine.BusyError, match=r"is 0\.51, above 0\.5: nothing is published"):
+        machine.settled_load(20, lambda: 0.51, pauses.append)
+    assert sum(pauses) == 20
+
+
+def run_benches(tmp_path: Path, load: float, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Two benches for publication on a machine whose load average is what the test says."""
+    plugin = f"import fastsample.stopwatch as s\ns.load_average = lambda: {load}\n"
+    (tmp_path / "loaded.py").write_text(plugin)
+    path = os.pathsep.join([str(tmp_path), *(os.path.abspath(part) for part in sys.path if part)])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "loaded", "benches", "--patience=0"]
+    command += ["--benchmark-only", f"--benchmark-json={tmp_path / 'out.json'}", *arguments]
+    command += ["-k", "SmolLM2 and greedy and not torch"]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+
+
+def test_nothing_is_published_from_a_busy_machine(tmp_path: Path) -> None:
+    done = run_benches(tmp_path, 0.51)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "the load average of the last minute is 0.51, above 0.5" in done.stderr
+
+
+@pytest.mark.parametrize(("load", "flags"), [(0.2, ()), (7.0, ("--noisy",)), (0.2, ("--noisy",))])
+def test_what_is_published_says_all(tmp_path: Path, load: float, flags: tuple[str, ...]) -> None:
+    done = run_benches(tmp_path, load, *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = tables.read_report(tmp_path / "out.json")
+    assert report.noisy == bool(flags)
+    assert [figure["contender"] for figure in report.figures] == [tables.OURS, tables.NUMPY]
+    for figure in report.figures:
+        assert figure.keys() >= made_figure().keys()
+        assert figure["load_average"] == load and figure["noisy"] == bool(flags)
+        assert figure["bytes_per_second"] == pytest.approx(49_152 * 4 / figure["us"] * 1e6)
+        assert {"python", "fastsample", "numpy"} <= figure["versions"].keys()
+        assert figure["cpu"] and figure["isa"]
+    document = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert document["benchmarks"][0]["group"].startswith("settings | greedy | SmolLM2 | 49152")
+
+
+# ---------------------------------------------------------------- tables and picture
+
+
+def made_figure(**changes: Any) -> dict[str, Any]:
+    """A figure as the benches write it."""
+    return {
+        **{"table": "settings", "setting": "greedy", "contender": tables.OURS},
+        **{"source": rows.GENERATOR, "vocabulary": 151_936, "batch": 1, "dtype": "float32"},
+        **{"isa": "x86-64-v4", "threads": 1, "partner": "np.max", "limit": 1.0},
+        **{"us": 30.0, "p99_us": 50.0, "partner_us": 20.0, "ratio": 1.5},
+        **{"bytes_per_second": 2e10, "cpu": "a processor", "cores": 2, "numpy_simd": ["AVX2"]},
+        **{"versions": {"python": "3.11.7", "numpy": "2.4.6"}, "load_average": 0.1, "noisy": False},
+        **changes,
+    }
+
+
+REPORT = tables.Report(
+    [
+        made_figure(),
+        made_figure(contender=tables.NUMPY, us=22.0, ratio=1.1, limit=None),
+        made_figure(setting="T .8", us=1_234.5, ratio=2.4, limit=2.5),
+        made_figure(source=rows.SMOLLM2, vocabulary=49_152, us=9.0, ratio=1.0, limit=None),
+        made_figure(table="batch", batch=32, partner="row by row", ratio=0.9),
+        made_figure(table="softmax", contender="torch", setting="softmax into out", limit=None),
+        made_figure(table="spiteful", source="sorted", ratio=3.5, limit=3.0),
+    ],
+    noisy=False,
+)
+
+
+def test_sheet_of_the_settings() -> None:
+    sheet = tables.settings_sheet(REPORT, rows.GENERATOR, 151_936)
+    assert sheet.header[1:4] == ["fastsample", "p99", "np.max"]
+    assert sheet.lines == [
+        ["greedy", "30", "50", "20", "1.50 !", "1", "", "22", ""],
+        ["T .8", "1,230", "50", "20", "2.40", "2.5", "", "", ""],
+    ]
+
+
+def test_sheets_of_a_run() -> None:
+    titles = [sheet.title for sheet in tables.sheets(REPORT)]
+    assert [title.split(":")[0] for title in titles] == [
+        *("SmolLM2, V = 49,152", "generator, V = 151,936"),
+        *("what a choice costs", "spiteful rows, V = 151,936"),
+    ]
+    costs, spiteful = tables.sheets(REPORT)[-2:]
+    assert [line[0] for line in costs.lines] == ["torch", "B = 32"]
+    assert costs.lines[1][3:7] == ["row by row", "20", "0.90", "1"]
+    assert spiteful.header == ["setting", "aim", "sorted"]
+    assert spiteful.lines == [["greedy", "3", "3.50 !"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (0.556, "0.556"),
+        (9.04, "9.04"),
+        (22.04, "22"),
+        (355.4, "355"),
+        (8_140, "8,140"),
+    ],
+)
+def test_numbers_keep_three_digits(value: float | None, text: str) -> None:
+    assert tables.number(value) == text
+
+
+def test_markdown_without_some_columns() -> None:
+    sheet = tables.Sheet("", ["a", "b", "c"], [["x", "1", "2"]])
+    assert tables.as_markdown(sheet, ("b",)) == "| a | c |\n| --- | --: |\n| x | 2 |"
+
+
+@pytest.mark.parametrize(
+    ("name", "block", "part"),
+    [
+        ("README.md", publish.readme_block, "| greedy | 30 | 20 | 1.50 ! | 1 |"),
+        ("docs/speed.md", publish.page_block, "**what a choice costs:"),
+    ],
+)
+def test_pages_have_a_place_for_tables(tmp_path: Path, name: str, block: Any, part: str) -> None:
+    page = tmp_path / "page.md"
+    before = (ROOT / name).read_text(encoding="utf-8")
+    page.write_text(before, encoding="utf-8")
+    for _ in range(2):
+        publish.write_between_marks(page, block(REPORT))
+        text = page.read_text(encoding="utf-8")
+        assert text.count(part) == 1
+        assert publish.BLOCK.sub("", text) == publish.BLOCK.sub("", before)
+
+
+def test_a_page_without_a_place_for_tables(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("no marks")
+    with pytest.raises(ValueError, match=r"page\.md must have one place for tables"):
+        publish.write_between_marks(tmp_path / "page.md", "")
+
+
+def test_every_sheet_is_on_a_page() -> None:
+    titles = [sheet.title for sheet in tables.sheets(REPORT)]
+    titles.remove(publish.readme_sheet(REPORT).title)
+    assert all(f"**{title}**" in publish.page_block(REPORT) for title in titles)
+
+
+def test_no_page_shows_what_only_we_can_repeat() -> None:
+    mine = tables.Report([*REPORT.figures, made_figure(source=rows.FILE)], noisy=False)
+    assert len(tables.sheets(mine)) == len(tables.sheets(REPORT)) + 1
+    assert publish.page_block(mine) == publish.page_block(REPORT)
+
+
+def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:
+    sets = [(rows.SMOLLM2, 49_152), (rows.GENERATOR, 151_936)]
+    for name in ("a.svg", "b.svg"):
+        picture.draw(REPORT, sets, tmp_path / name)
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert text == (tmp_path / "b.svg").read_text(encoding="utf-8")
+    assert "generator, V = 151,936" in text and "NOISY" not in text
+    points = picture.points(REPORT, rows.GENERATOR, 151_936)
+    assert points[tables.OURS] == [(0, 30.0), (4, 1234.5)]
+    assert points["np.max"] == [(0, 20.0), (4, 20.0)]
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_noisy_run_leaves_what_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool, capsys: Any
+) -> None:
+    text = "before\n<!-- make bench README=1 writes this -->\n<!-- end -->\n"
+    for name in ("README.md", "page.md"):
+        (tmp_path / name).write_text(text)
+    done = tmp_path / "done.json"
+    benchmarks = [{"extra_info": figure} for figure in REPORT.figures]
+    done.write_text(json.dumps({"machine_info": {"noisy": noisy}, "benchmarks": benchmarks}))
+    places = {"ROOT": "", "FOLDER": "made", "PICTURE": "a.svg"}
+    places.update({"README": "README.md", "PAGE": "page.md"})
+    for name, place in places.items():
+        monkeypatch.setattr(publish, name, tmp_path / place)
+    if noisy:
+        with pytest.raises(SystemExit, match="no page is changed"):
+            publish.main(readme=True, done=done)
+    else:
+        publish.main(readme=True, done=done)
+    assert ("NOISY" in capsys.readouterr().out) == noisy
+    assert (tmp_path / "a.svg").exists() != noisy
+    assert (tmp_path / "made" / "speed-noisy.svg").exists() == noisy
+    for name in ("README.md", "page.md"):
+        assert ("greedy" in (tmp_path / name).read_text()) != noisy
