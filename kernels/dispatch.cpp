@@ -108,7 +108,7 @@ class ThreadWorkspace {
     const int64_t blocks = (vocabulary + kBlock - 1) / kBlock;
     vocabulary_ = 0;
     work_.best = take(floats_[0], blocks);
-    work_.lane_best = take(floats_[1], blocks * 16);
+    work_.part_best = take(floats_[1], blocks * kParts);
     work_.blocks = take(blocks_, blocks);
     work_.sums = take(words_[0], blocks);
     vocabulary_ = vocabulary;

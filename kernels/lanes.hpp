@@ -200,11 +200,19 @@ inline Ints interleave_high(Ints a, Ints b) { return __builtin_shufflevector(a, 
 inline Ints seconds(Ints a, Ints b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
 #endif
 
-inline float largest(Floats lanes) {
+// The largest of the lanes whose places are equal modulo 4.
+typedef float Parts __attribute__((vector_size(16)));
+inline Parts largest_of_parts(Floats lanes) {
   if (kLanes >= 16) lanes = larger(lanes, exchange_8(lanes));
   if (kLanes >= 8) lanes = larger(lanes, exchange_4(lanes));
-  const float a = lanes[0] > lanes[1] ? lanes[0] : lanes[1];
-  const float b = lanes[2] > lanes[3] ? lanes[2] : lanes[3];
+  Parts parts;
+  std::memcpy(&parts, &lanes, sizeof parts);
+  return parts;
+}
+
+inline float largest(Parts parts) {
+  const float a = parts[0] > parts[1] ? parts[0] : parts[1];
+  const float b = parts[2] > parts[3] ? parts[2] : parts[3];
   return a > b ? a : b;
 }
 

@@ -22,7 +22,7 @@ inline Status scan_for(const Row& row, const Settings& settings, int64_t top_cou
   k = k == 0 && nucleus ? kFirstNucleus : k;
   k = k > settings.min_keep ? k : settings.min_keep;
   k = k > top_count ? k : top_count;
-  return needs_lane_bests(k, row.blocks()) ? scan<true>(row, work, top) : scan<false>(row, work, top);
+  return needs_part_bests(k, row.blocks()) ? scan<true>(row, work, top) : scan<false>(row, work, top);
 }
 
 inline Kept whole_row(const Row& row, const Settings& settings, Workspace& work, float top) {

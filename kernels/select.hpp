@@ -26,11 +26,11 @@ inline bool all_finite(Floats sum) {
   return finite;
 }
 
-// Writes each block's best logit (and, if asked, that of each of its lanes) and the row's top logit. One
+// Writes each block's best logit (and, if asked, those of its parts) and the row's top logit. One
 // pass, the only one over all of a row for most settings. Sums betray NaN: they stay NaN once they are.
 // They also become NaN where large finite logits overflow, so a suspicion is looked into. A finite sum
 // shows that no logit was -inf.
-template <bool kLaneBests>
+template <bool kPartBests>
 inline Status scan(const Row& row, Workspace& work, float* top) {
   constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
   Floats row_best = fill(-kInfinity);
@@ -50,13 +50,17 @@ inline Status scan(const Row& row, Workspace& work, float* top) {
     }
     const Floats block_best = larger(bests[0], bests[1]);
     row_best = larger(row_best, block_best);
-    work.best[b] = read(largest(block_best));
-    if (kLaneBests) std::memcpy(work.lane_best + b * kLanes, &block_best, sizeof block_best);
+    const Parts parts = largest_of_parts(block_best);
+    work.best[b] = read(largest(parts));
+    if (kPartBests) std::memcpy(work.part_best + b * kParts, &parts, sizeof parts);
   }
-  for (int64_t i = 0; i < kPadding; ++i) work.best[row.blocks() + i] = -kInfinity;
-  work.has_lane_bests = kLaneBests;
+  for (int64_t i = 0; i < kPadding; ++i) {
+    work.best[row.blocks() + i] = -kInfinity;
+    if (kPartBests) work.part_best[row.blocks() * kParts + i] = -kInfinity;
+  }
+  work.has_part_bests = kPartBests;
   work.whole_scale = 0;
-  *top = read(largest(row_best));
+  *top = read(largest(largest_of_parts(row_best)));
   const Floats sum = sums[0] + sums[1];
   work.is_finite |= all_finite(sum);
   bool suspicious = *top == kInfinity;
@@ -83,16 +87,16 @@ inline int64_t first_token(const Row& row, const float* best, float top) {
   return b * kBlock;  // the row has changed since the scan
 }
 
-// Groups of tokens whose bests are known: all blocks, or all lanes of all blocks. Blocks are enough for a
+// Groups of tokens whose bests are known: all blocks, or the parts of all blocks. Blocks are enough for a
 // small k; for a large one their bests say too little.
 struct Groups {
   const float* bests;  // with room for whole vectors, -inf past the last
   int64_t count;
 };
-inline bool needs_lane_bests(int64_t k, int64_t blocks) { return k > blocks / 4; }
+inline bool needs_part_bests(int64_t k, int64_t blocks) { return k > blocks / 4; }
 inline Groups groups_for(const Row& row, const Workspace& work, int64_t k) {
-  if (work.has_lane_bests && needs_lane_bests(k, row.blocks())) {
-    return {work.lane_best, row.blocks() * kLanes};
+  if (work.has_part_bests && needs_part_bests(k, row.blocks())) {
+    return {work.part_best, row.blocks() * kParts};
   }
   return {work.best, row.blocks()};
 }
@@ -114,39 +118,10 @@ struct Range {
   }
 };
 
-// Of the bests, every `stride`-th vector.
-inline int64_t count_at_least(Groups groups, float bound, int64_t stride = 1) {
+inline int64_t count_at_least(Groups groups, float bound) {
   Ints count = {};
-  for (int64_t i = 0; i < groups.count; i += kLanes * stride) count -= load(groups.bests + i) >= bound;
+  for (int64_t i = 0; i < groups.count; i += kLanes) count -= load(groups.bests + i) >= bound;
   return sum_of(count);
-}
-
-// Narrows the range to a low end that k of the groups reach, and `enough` at most if floats allow it. It
-// begins near the high end.
-inline float search_bound(Groups groups, int64_t stride, int64_t k, int64_t enough, Range range) {
-  const float high = from_ordered(range.high - 1);
-  for (float step = 1.0f; step <= -kLowest; step *= 2) {
-    const uint32_t lower = ordered(high - step);
-    if (lower <= range.low) break;
-    const int64_t count = count_at_least(groups, from_ordered(lower), stride);
-    if (count >= k) {
-      range.low = lower;
-      if (count <= enough) return from_ordered(lower);
-      break;
-    }
-    range.high = lower;
-  }
-  for (int round = 0; range.is_open(); ++round) {
-    const uint32_t middle = range.middle(round);
-    const int64_t count = count_at_least(groups, from_ordered(middle), stride);
-    if (count < k) {
-      range.high = middle;
-    } else {
-      range.low = middle;
-      if (count <= enough) break;
-    }
-  }
-  return from_ordered(range.low);
 }
 
 // A logit that at least `k` tokens of the row reach, and few more: k groups whose best reaches it hold k
@@ -154,18 +129,28 @@ inline float search_bound(Groups groups, int64_t stride, int64_t k, int64_t enou
 inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, float top) {
   const Groups groups = groups_for(row, work, k);
   if (k > groups.count) return kLowest;
-  const int64_t enough = k + k / 4;
+  const int64_t enough = k + k / 16;
   Range range = {ordered(kLowest), ordered(top) + 1};
-  constexpr int64_t kStride = 8;
-  if (k >= 32 * kStride) {
-    // A part of the groups tells where to look in all of them.
-    const int64_t aim = (k + k / 8) / kStride;
-    const float near = search_bound(groups, kStride, aim, aim, range);
-    const int64_t count = count_at_least(groups, near);
-    if (count >= k && count <= enough) return read(near);
-    (count >= k ? range.low : range.high) = ordered(near);
+  for (float step = 1.0f; step <= -kLowest; step *= 2) {
+    const uint32_t lower = ordered(top - step);
+    if (lower <= range.low) break;
+    if (count_at_least(groups, from_ordered(lower)) >= k) {
+      range.low = lower;
+      break;
+    }
+    range.high = lower;
   }
-  return read(search_bound(groups, 1, k, enough, range));
+  for (int round = 0; range.is_open(); ++round) {
+    const uint32_t middle = range.middle(round);
+    const int64_t count = count_at_least(groups, from_ordered(middle));
+    if (count < k) {
+      range.high = middle;
+    } else {
+      range.low = middle;
+      if (count <= enough) break;
+    }
+  }
+  return read(from_ordered(range.low));
 }
 
 // Tokens that were found, in ascending order, with the bits of their logits: what keys are made of. Each

@@ -47,6 +47,8 @@ struct Logits {
 
 // A block is the unit that a row is searched in: its best logit says whether it must be opened.
 constexpr int64_t kBlock = 128;
+// A block's parts, the tokens whose places in it are equal modulo kParts: the unit for large top_k.
+constexpr int64_t kParts = 4;
 // A span of blocks is the unit that masses are added up in.
 constexpr int64_t kSpan = 4;
 // Arrays are read and written by whole vectors, of up to 16 lanes: each ends with this much room.
@@ -98,8 +100,8 @@ struct Outcome {
 // Scratch memory for one row; grown by the caller, so that row code never allocates.
 struct Workspace {
   float* best;            // a block's best logit
-  float* lane_best;       // the best logit of each lane of a block, if asked for
-  bool has_lane_bests;
+  float* part_best;       // the best logits of each block's kParts parts, if asked for
+  bool has_part_bests;
   bool is_finite;         // no token of the full blocks is at -inf (false: not known)
   float whole_scale;      // the law by which the row was last weighed as a whole, 0 if it was not;
   uint64_t whole_total;   // and its mass

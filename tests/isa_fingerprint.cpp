@@ -47,7 +47,7 @@ class Fingerprint {
 
 struct Memory {
   std::vector<float> best = std::vector<float>(kMostTokens);
-  std::vector<float> lane_best = std::vector<float>(kMostTokens);
+  std::vector<float> part_best = std::vector<float>(kMostTokens);
   std::vector<uint32_t> blocks = std::vector<uint32_t>(kMostTokens);
   std::vector<uint64_t> words[5];
   Workspace work = {};
@@ -60,7 +60,8 @@ struct Memory {
       *places[i] = words[i].data();
     }
     work.best = best.data();
-    work.lane_best = lane_best.data();
+    work.part_best = part_best.data();
+    work.room = 512;  // less than some rows have: these are cut in place
     work.blocks = blocks.data();
   }
 };
