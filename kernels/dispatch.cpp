@@ -110,7 +110,7 @@ class ThreadWorkspace {
     work_.best = take(floats_[0], blocks);
     work_.part_best = take(floats_[1], blocks * kParts);
     work_.blocks = take(blocks_, blocks);
-    work_.sums = take(words_[0], blocks);
+    work_.sums = take(words_[0], (blocks + kSpan - 1) / kSpan);
     vocabulary_ = vocabulary;
   }
 

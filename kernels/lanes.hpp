@@ -82,6 +82,15 @@ inline Floats add_exact_product(Floats a, Floats b, float c) {
   return add_exact_product(a, b, fill(c));
 }
 
+// a + b where maxima are taken too: AVX-512's units that multiply are idle there, those that add are not.
+inline Floats add_beside_maxima(Floats a, Floats b) {
+#if FASTSAMPLE_LANES == 16
+  return add_exact_product(b, fill(1.0f), a);
+#else
+  return a + b;
+#endif
+}
+
 // Several vectors that take the same steps side by side: a step of one need not wait for the step before,
 // and the processor's window is too small to find that out by itself over a whole chain.
 constexpr int kPack = 4;

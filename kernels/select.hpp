@@ -45,7 +45,7 @@ inline Status scan(const Row& row, Workspace& work, float* top) {
       for (int j = 0; j < 2; ++j) {
         const Floats logits = load(block + 4 * kLanes * (i + j));
         bests[j] = larger(bests[j], logits);
-        sums[j] += logits;
+        sums[j] = add_beside_maxima(sums[j], logits);
       }
     }
     const Floats block_best = larger(bests[0], bests[1]);
