@@ -292,7 +292,7 @@ def test_logits_that_use_the_sampler_while_they_are_looked_at(name: str) -> None
     twin._make_step = None
     for one in (sampler, twin):
         one(ROW)
-        uses = [(lambda one=one: one.reset(5)) if name == "reset" else (lambda one=one: one(ROW))]
+        uses = [(lambda one=one: one.reset(7)) if name == "reset" else (lambda one=one: one(ROW))]
         tokens = one(ByDlpack(ROW, lambda uses=uses: uses and uses.pop()()))
         assert tokens == one.sequence(0).output[-1]
     assert sampler.sequence(0).output == twin.sequence(0).output
