@@ -26,6 +26,10 @@ cdef int _hold_logits(Held& held, logits, memory_of_logits, bint* torch) except 
     return dtype
 
 
+cdef bint _holds_tokens(output):
+    return isinstance(output, array.array) and output.typecode == "q"
+
+
 cdef class Step:
     """Calls of a sampler for the same sequences, with nothing but logits to look at.
 
@@ -81,10 +85,14 @@ cdef class Step:
                   tokens, status, dict owner, memory_of_logits, as_ids, as_given, latency,
                   isa, int n_threads):
         cdef int64_t count = len(outputs)
+        if len(skipped) != count or not all(_holds_tokens(output) for output in outputs):
+            raise ValueError("outputs must be arrays of int64, one for each number in skipped")
+        if not 1 <= vocabulary <= columns:
+            raise ValueError("columns must be at least `vocabulary`")
         self._kernels = _chosen(isa).kernels
         self._n_threads = n_threads
         self._ids = ids
-        self._outputs = outputs
+        self._outputs = list(outputs)
         self._skipped = skipped
         self._columns = columns
         self._vocabulary = vocabulary
@@ -92,11 +100,11 @@ cdef class Step:
         self._memory_of_logits = memory_of_logits
         self._as_ids = as_ids
         self._as_given = as_given
-        self._drawn = tokens.reshape(count)
         self._answers = Answers()
         _hold_plan(self._plan, plan, count)
         _hold_tokens(self._tokens, tokens, count, &self._answers)
         _hold_write(self._status, status, 1, count, "status")
+        self._drawn = tokens.reshape(count)
         if latency is not None:
             self._is_measured = True
             _hold_write(self._counts, latency[0], 8, LATENCY_BUCKETS, "counts")

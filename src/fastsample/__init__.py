@@ -1,9 +1,9 @@
 """fastsample: tokens from logits, fast on the CPU, and the same everywhere.
 
 `sample` draws one token per row and keeps nothing; `Sampler` remembers sequences for a loop;
-`SamplingParams` names the choices. `softmax`, `log_softmax` and `logsumexp` look at whole rows;
-`top_k`, `top_p`, `kept_set` and `filter_logits` at what filters leave of them. `candidates` shows
-what they do to one row; `info` describes the installation.
+`SamplingParams` names the choices; `Latency` tells how long calls took. `softmax`, `log_softmax`
+and `logsumexp` look at whole rows; `top_k`, `top_p`, `kept_set` and `filter_logits` at what filters
+leave of them. `candidates` shows what they do to one row; `info` describes the installation.
 """
 
 from ._version import __version__

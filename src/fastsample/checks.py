@@ -339,28 +339,6 @@ DRAWS = Whole(
     high=2**32,
     dtype=np.int64,
 )
-NANOSECONDS, TOKENS = (
-    Whole(
-        name=name,
-        rule="in [0, 2**63)",
-        way_out=way_out,
-        low=0,
-        high=2**63 - 1,
-        dtype=np.int64,
-    )
-    for name, way_out in (
-        ("nanoseconds", "what a call took, by a clock that never goes back"),
-        ("tokens", "how many tokens a call gave"),
-    )
-)
-PERCENT = Real(
-    name="q",
-    rule="in [0, 100]",
-    way_out="a percentage: 50 for the median",
-    low=0.0,
-    high=100.0,
-    dtype=np.float64,
-)
 
 
 @lru_cache(maxsize=64)

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import checks
+from .drawing import NOTHING, draw, first_bad
 from .engines import resolve
 from .job import Job
 from .logits import as_rows
 from .params import check_threads, make_plan
 from .result import as_given, check_out
-from .sample import NOTHING, draw, first_bad
 
 
 def softmax(

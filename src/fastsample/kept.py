@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from . import checks
 from .adjustments import Adjustments, make_adjustments
+from .drawing import first_bad
 from .engines import resolve
 from .job import Job, KeptSets
 from .logits import Rows, as_rows
 from .memory import dtype_of, in_form_of, is_tensor, minus_inf
 from .params import check_threads, make_plan
 from .result import as_given, check_out
-from .sample import first_bad
 
 
 @dataclass(frozen=True, slots=True, eq=False)

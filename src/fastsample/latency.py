@@ -16,6 +16,29 @@ _BITS = 6
 _BUCKETS = (63 - _BITS + 1) << _BITS
 _CALLS, _TOKENS, _TOTAL, _LONGEST = range(4)
 
+_NANOSECONDS, _GIVEN = (
+    checks.Whole(
+        name=name,
+        rule="in [0, 2**63)",
+        way_out=way_out,
+        low=0,
+        high=2**63 - 1,
+        dtype=np.int64,
+    )
+    for name, way_out in (
+        ("nanoseconds", "what a call took, by a clock that never goes back"),
+        ("tokens", "how many tokens a call gave"),
+    )
+)
+_PERCENT = checks.Real(
+    name="q",
+    rule="in [0, 100]",
+    way_out="a percentage: 50 for the median",
+    low=0.0,
+    high=100.0,
+    dtype=np.float64,
+)
+
 
 class Latency:
     """The time that calls took, in a histogram: constant memory, however many there were.
@@ -70,7 +93,7 @@ class Latency:
         TypeError, ValueError
             Not an integer, or out of range.
         """
-        took, given = checks.NANOSECONDS.one(nanoseconds), checks.TOKENS.one(tokens)
+        took, given = _NANOSECONDS.one(nanoseconds), _GIVEN.one(tokens)
         shift = max(took.bit_length() - 1 - _BITS, 0)
         self._counts[(shift << _BITS) + (took >> shift)] += 1
         sums = self._sums
@@ -137,7 +160,7 @@ class Latency:
         TypeError, ValueError
             Not a number, or out of range.
         """
-        share = checks.PERCENT.one(q) / 100
+        share = _PERCENT.one(q) / 100
         counts = np.frombuffer(self._counts, np.int64)
         up_to = np.cumsum(counts)
         if not up_to[-1]:

@@ -5,7 +5,7 @@ Engines read the plan and check nothing.
 
 from __future__ import annotations
 
-import secrets
+import os
 import struct
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -200,7 +200,7 @@ def settings_of(params: SamplingParams) -> dict[str, Any]:
 
 def fresh_seed() -> int:
     """Draw a 64-bit seed from the system's entropy."""
-    return secrets.randbits(64)
+    return int.from_bytes(os.urandom(8), "little")
 
 
 def check_position(position: Any) -> int:
@@ -212,16 +212,6 @@ def check_position(position: Any) -> int:
 def check_threads(n_threads: Any) -> int | None:
     """Check a number of threads: a positive integer, or None to let the engine choose."""
     return None if n_threads is None else checks.THREADS.one(n_threads)
-
-
-def check_measure(measure: Any) -> bool:
-    """Check a switch: a bool and nothing else."""
-    if not isinstance(measure, bool):
-        raise TypeError(
-            f"`measure` must be True or False, got {type(measure).__name__} {measure!r} "
-            "(True keeps the time of every call in `latency`)"
-        )
-    return measure
 
 
 def check_draws(n: Any) -> int:

@@ -11,27 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from . import checks
+from .drawing import as_result, as_told, draw, first_bad, marks
 from .engines import Run, Step, resolve
 from .job import Job
 from .latency import Latency
 from .logits import Rows, as_rows, memory_of_logits
-from .params import (
-    SamplingParams,
-    check_measure,
-    check_position,
-    check_threads,
-    make_plan,
-    replace_fields,
-)
+from .members import Members
+from .params import SamplingParams, check_threads, make_plan
 from .result import SampleResult, as_given
-from .roster import Batch, Roster, as_ids, as_number
-from .sample import as_result, as_told, draw, first_bad, marks
-from .sequences import Sequence, start, token_lists
+from .roster import Batch, Roster, as_ids
 from .turn import Turn
 
 
-class Sampler:
+class Sampler(Members):
     """Draw the tokens of one sequence, of B continuations of one, or of many that come and go.
 
     A sampler holds sequences. Each has its own parameters, which are fixed, a seed, a stream, a
@@ -107,7 +99,6 @@ class Sampler:
     ((1, 2), 2, 1)
     """
 
-    _roster: Roster
     _valid_vocab: int | None
     _latency: Latency | None
     _engine: str | None
@@ -115,7 +106,6 @@ class Sampler:
     _n_threads: int | None
     _run: Run
     _make_step: Callable[..., Step] | None
-    _turn: Turn
 
     def __init__(
         self,
@@ -134,7 +124,7 @@ class Sampler:
             {
                 "roster": Roster(params, prompt, keywords),
                 "valid_vocab": valid_vocab,
-                "measure": check_measure(measure),
+                "measure": _checked(measure),
                 "engine": engine,
                 "isa": isa,
                 "n_threads": check_threads(n_threads),
@@ -143,32 +133,6 @@ class Sampler:
         if isa is not None:
             # A step without rows, in which the engine refuses an instruction set that it lacks.
             draw(as_rows(np.empty((0, 1), np.float32)), make_plan(0), None, engine=engine, isa=isa)
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The numbers of the sequences, ascending: the rows of a call that names none."""
-        return self._roster.ids
-
-    @property
-    def params(self) -> SamplingParams:
-        """The parameters as given, where all sequences share them."""
-        params: SamplingParams = self._roster.shared("params")
-        return params
-
-    @property
-    def seed(self) -> int:
-        """The seed in use, that of `params` or a fresh one, where all sequences share it."""
-        seed: int = self._roster.shared("seed")
-        return seed
-
-    @property
-    def position(self) -> int:
-        """How many tokens have been drawn for each sequence, the prompt not counted.
-
-        Those that it took over with `accept` count too. Where it is the same number for all.
-        """
-        position: int = self._roster.shared("position")
-        return position
 
     @property
     def latency(self) -> Latency:
@@ -202,18 +166,6 @@ class Sampler:
                 "measure=True)"
             )
         return self._latency
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name[0] != "_":
-            way_out = "call reset(position)" if name == "position" else "make a new Sampler"
-            raise AttributeError(
-                f"`{name}` cannot be set: the parameters of a Sampler are fixed ({way_out})"
-            )
-        super().__setattr__(name, value)
-
-    def sequence(self, number: int) -> Sequence:
-        """Look at one sequence: its parameters, seed, stream, position, prompt and output."""
-        return Sequence(self._roster.chosen((as_number(number),))[0])
 
     def __call__(
         self, logits: Any, *, sequences: Any = None, mask: Any = None, bias: Any = None
@@ -360,113 +312,6 @@ class Sampler:
             self._record(started, len(tokens) - tokens.count(-1))
         return result
 
-    def accept(self, tokens: Any, *, sequences: Any = None) -> None:
-        """Append tokens that came from elsewhere, such as those that a grammar forces.
-
-        The position moves on by one for each, as if they had been drawn. Before the first call of
-        a sampler made from one `SamplingParams`, its continuations all get them.
-
-        Parameters
-        ----------
-        tokens : int, list of int, or a list of these
-            For one sequence a token or a list of tokens; for several a list with one of these for
-            each, so that the tokens of a call may be handed to another sampler's `accept`. A -1,
-            which a marked row has in place of a token, is skipped.
-        sequences : int or list of int, optional
-            Whose they are. None: one entry for each of `ids`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Something else than tokens, an unknown or repeated number, another number of entries.
-        RuntimeError
-            Another thread is using this sampler.
-
-        Examples
-        --------
-        >>> import fastsample
-        >>> sampler = fastsample.Sampler(seed=1, presence_penalty=0.5)
-        >>> sampler.accept([5, 9])
-        >>> sampler.position, sampler.sequence(0).output
-        (2, [5, 9])
-        """
-        with self._turn:
-            chosen = self._roster.chosen(as_ids(sequences))
-            lists = token_lists("tokens", tokens, len(chosen), skip_marks=True)
-            for sequence, accepted in zip(chosen, lists, strict=True):
-                sequence.output.extend(accepted)
-
-    def add(
-        self,
-        params: SamplingParams | None = None,
-        *,
-        prompt: Any = (),
-        stream: int = 0,
-        **keywords: Any,
-    ) -> int:
-        """Let a sequence come, in a sampler made from a list.
-
-        Parameters
-        ----------
-        params : SamplingParams, optional
-            The defaults where left out; without a seed it gets a fresh one.
-        prompt : list of tokens
-            Its tokens before the first draw.
-        stream : int
-            In [0, 2**32). Sequences of equal seed draw with equal numbers unless their streams
-            differ.
-        **keywords
-            Fields of `SamplingParams`; they win over those of `params`.
-
-        Returns
-        -------
-        int
-            Its number, which no other sequence of this sampler has had or will have.
-
-        Raises
-        ------
-        TypeError
-            As the sampler's own making; also where it was not made from a list.
-        ValueError
-            A value out of range.
-        RuntimeError
-            Another thread is using this sampler.
-        """
-        chosen = replace_fields(params, keywords)
-        (tokens,) = token_lists("prompt", prompt, 1)
-        sequence = start(chosen, tokens, checks.STREAM.one(stream))
-        with self._turn:
-            return self._roster.add(sequence)
-
-    def remove(self, number: int) -> Sequence:
-        """Let a sequence go, and return it; no other moves.
-
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            As `add`; also ValueError for an unknown number.
-        """
-        with self._turn:
-            return Sequence(self._roster.remove(as_number(number)))
-
-    def reset(self, position: int = 0, *, sequences: Any = None) -> None:
-        """Go to a position. Parameters, seed and prompt stay, output from there on is forgotten.
-
-        At 0, a sampler made from one `SamplingParams` starts anew: the next call decides how many
-        continuations there are. A position beyond the output leaves a gap of unknown tokens after
-        those that stand; going back into the gap, or to its start, forgets none of these.
-
-        Parameters
-        ----------
-        position : int
-            In [0, 2**64).
-        sequences : int or list of int, optional
-            Which of them go there; None: all.
-        """
-        position = check_position(position)
-        with self._turn:
-            self._roster.reset(position, as_ids(sequences))
-
     def clone(self) -> Sampler:
         """Copy the sampler: from here on both draw the same, neither moves the other."""
         return copy.copy(self)
@@ -506,3 +351,13 @@ class Sampler:
             return f"Sampler({len(sequences)} sequences)"
         params = replace(self.params, seed=self.seed)
         return f"Sampler({params}, position={self.position})"
+
+
+def _checked(measure: Any) -> bool:
+    """Check a switch: a bool and nothing else."""
+    if not isinstance(measure, bool):
+        raise TypeError(
+            f"`measure` must be True or False, got {type(measure).__name__} {measure!r} "
+            "(True keeps the time of every call in `latency`)"
+        )
+    return measure

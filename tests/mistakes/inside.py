@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
 from support import SETTINGS, csr, make_plan, native
 from test_rounding import LIBRARY, MODES, rounding
 
-from fastsample import reference, reference_laws
+from fastsample import Latency, reference, reference_laws
 from mistakes import ROW, ROWS, Mistake
 
 
@@ -107,6 +108,42 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def native_step(changed: dict[str, Any]) -> None:
+    """Calls that are prepared for four sequences and rows of three tokens, likewise."""
+    arguments = {
+        "ids": None,
+        "outputs": [array("q") for _ in range(4)],
+        "skipped": [0] * 4,
+        "columns": 3,
+        "vocabulary": 3,
+        "plan": make_plan(4),
+        "tokens": np.empty((4, 1), np.int64),
+        "status": np.zeros(4, np.uint8),
+        "owner": {},
+        "memory_of_logits": None,
+        "as_ids": None,
+        "as_given": None,
+        "latency": None,
+        "isa": None,
+        "n_threads": 1,
+    }
+    native.Step(**{**arguments, **changed})
+
+
+BAD_STEPS: list[tuple[dict[str, Any], str]] = [
+    ({"outputs": [array("q")] * 3}, "outputs must be arrays of int64, one for each number in ski"),
+    ({"outputs": [array("i")] * 4}, "outputs must be arrays of int64, one for each number in ski"),
+    ({"outputs": [[]] * 4}, "outputs must be arrays of int64, one for each number in skipped"),
+    ({"columns": 2}, "columns must be at least `vocabulary`"),
+    ({"vocabulary": 0}, "columns must be at least `vocabulary`"),
+    ({"plan": make_plan(3)}, "plan must have 4 items"),
+    ({"tokens": np.empty((3, 1), np.int64)}, "tokens must have shape (rows, draws)"),
+    ({"status": np.zeros(5, np.uint8)}, "status must have 4 items"),
+    ({"latency": (array("q"), array("q", [0] * 4))}, "counts must have 3712 items"),
+    ({"latency": (Latency().memory[0], array("q"))}, "sums must have 4 items"),
+]
+
+
 def native_softmax(out: np.ndarray, temperature: np.ndarray) -> None:
     native.softmax(ROWS, "float32", 3, temperature, out, np.zeros(4, np.uint8), None, 1)
 
@@ -115,6 +152,10 @@ NATIVE = [
     *(
         Mistake(lambda changed=changed: native_sample(changed), ValueError, part)
         for changed, part in BAD_CALLS
+    ),
+    *(
+        Mistake(lambda changed=changed: native_step(changed), ValueError, part)
+        for changed, part in BAD_STEPS
     ),
     Mistake(
         lambda: native_softmax(np.empty((4, 2), np.float32), np.ones(4)),
