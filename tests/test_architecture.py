@@ -25,7 +25,7 @@ FLOORS = (
     ("adjusted",),
     ("engines.native", "engines.reference"),
     ("engines",),
-    ("info", "sample", "sequences"),
+    ("info", "sample", "sequences", "threads"),
     ("functions", "kept", "roster"),
     ("sampler", "top"),
     ("table",),
