@@ -33,8 +33,9 @@ from kernels cimport (
     TokenLists,
     Words,
     apply_function,
-    c_hardware_threads,
     c_kept_sets,
+    c_limit_threads,
+    c_most_threads,
     c_sample_rows,
     compiled_kernels,
     kLogSoftmax,
@@ -134,9 +135,35 @@ def flags():
     return FASTSAMPLE_FLAGS.decode()
 
 
-def hardware_threads():
-    """The number of processors that this process may run on."""
-    return c_hardware_threads()
+# ---- threads ------------------------------------------------------------------------------------------
+
+
+def most_threads():
+    """The most threads that a call may use: the limit, or the processors that this thread may run on."""
+    return c_most_threads()
+
+
+def limit_threads(int threads):
+    """Limit every call to come to so many threads; 0 takes the limit away."""
+    c_limit_threads(threads)
+
+
+def _limit_in(str text):
+    """The limit that FASTSAMPLE_NUM_THREADS asks for; 0 where it is not set."""
+    if not text:
+        return 0
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise ValueError(
+            f"the environment's `FASTSAMPLE_NUM_THREADS` must be in [1, 2**31), got {text!r} (or unset)")
+    return int(text)
+
+
+c_limit_threads(_limit_in(os.environ.get("FASTSAMPLE_NUM_THREADS", "")))
+
+
+# ---- random words -------------------------------------------------------------------------------------
+
+
 
 
 def philox(key, counter):

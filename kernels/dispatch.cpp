@@ -153,13 +153,9 @@ constexpr int64_t kMostThreads = 256;
 
 int choose_threads(const Batch& batch, int threads) {
   int64_t most = threads;
-  if (threads == 0) {
-    most = batch.rows * batch.vocabulary / kLogitsPerThread;
-    if (most > hardware_threads()) most = hardware_threads();
-  }
-  if (most > batch.rows) most = batch.rows;
-  if (most > kMostThreads) most = kMostThreads;
-  return most < 1 ? 1 : static_cast<int>(most);
+  if (threads == 0) most = batch.rows * batch.vocabulary / kLogitsPerThread;
+  most = std::min({most, batch.rows, kMostThreads});
+  return most <= 1 ? 1 : std::min(static_cast<int>(most), most_threads());
 }
 
 // Calls task(row) once for every row, under the default floating-point mode.

@@ -53,12 +53,13 @@ inline int64_t count_kept(const Kept& kept) {
 
 inline int64_t spans_of(const Row& row) { return (row.blocks() + kSpan - 1) / kSpan; }
 
-// Adds the masses of a block's logits that reach bound_at(i), i being the first of a vector.
-template <class BoundAt>
-__attribute__((always_inline)) inline void add_block_from(SpanMass& mass, Law law, const char* block,
+// Adds the masses of a block's logits, of which load(i) gives a vector from the i-th on, where they reach
+// bound_at(i).
+template <class Load, class BoundAt>
+__attribute__((always_inline)) inline void add_block_from(SpanMass& mass, Law law, Load load,
                                                           BoundAt bound_at) {
   for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
-    const Pack logits = load_pack(block + 4 * i);
+    const Pack logits = each([&](int j) { return load(i + j * kLanes); });
     Power<Pack> v = power(exponents(law, logits));
     v.half = each([&](int j) {
       return logits.vector[j] >= bound_at(i + j * kLanes) ? v.half.vector[j] : Floats{};
@@ -68,9 +69,10 @@ __attribute__((always_inline)) inline void add_block_from(SpanMass& mass, Law la
 }
 
 // Without a cut: -inf has mass 0 as it is.
-__attribute__((always_inline)) inline void add_block(SpanMass& mass, Law law, const char* block) {
+template <class Load>
+__attribute__((always_inline)) inline void add_block(SpanMass& mass, Law law, Load load) {
   for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
-    mass.add(power(exponents(law, load_pack(block + 4 * i))));
+    mass.add(power(exponents(law, each([&](int j) { return load(i + j * kLanes); }))));
   }
 }
 
@@ -89,16 +91,17 @@ inline uint64_t weigh_spans(const Row& row, Workspace& work, Law law, uint64_t k
     for (int64_t b = span * kSpan; b < end; ++b) {
       if (work.best[b] < opened) continue;
       row.prefetch(b);
-      const char* block = row.block(b);
       const int64_t first = b * kBlock;
-      if (!kCut) {
-        add_block(mass, law, block);
-      } else if (cut.splits(first)) {
-        add_block_from(mass, law, block, [&](int64_t i) { return cut.bound_at(first + i); });
-      } else {
-        const Floats bound_here = cut.bound_at(first);
-        add_block_from(mass, law, block, [=](int64_t) { return bound_here; });
-      }
+      row.with_block(b, [&](auto load) __attribute__((always_inline)) {
+        if (!kCut) {
+          add_block(mass, law, load);
+        } else if (cut.splits(first)) {
+          add_block_from(mass, law, load, [&](int64_t i) { return cut.bound_at(first + i); });
+        } else {
+          const Floats bound_here = cut.bound_at(first);
+          add_block_from(mass, law, load, [=](int64_t) { return bound_here; });
+        }
+      });
     }
     work.sums[span] = mass.total();
     total += work.sums[span];

@@ -82,7 +82,8 @@ cdef extern from "dispatch.hpp" namespace "fastsample::Function" nogil:
 
 
 cdef extern from "pool.hpp" namespace "fastsample" nogil:
-    int c_hardware_threads "fastsample::hardware_threads"()
+    int c_most_threads "fastsample::most_threads"()
+    void c_limit_threads "fastsample::limit_threads"(int)
 
 
 cdef extern from "philox.hpp" namespace "fastsample" nogil:

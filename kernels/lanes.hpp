@@ -138,10 +138,6 @@ inline Pack add_exact_product(const Pack& a, const Pack& b, const C& c) {
   return each([&](int i) { return add_exact_product(a.vector[i], b.vector[i], nth(c, i)); });
 }
 
-inline Pack load_pack(const char* source) {
-  return each([&](int i) { return load(source + 4 * kLanes * i); });
-}
-
 // Bit i is set where lane i of a is at least lane i of b.
 inline uint32_t at_least(Floats a, Floats b) {
 #if FASTSAMPLE_LANES == 16

@@ -21,29 +21,43 @@ inline float load_one(const char* source) {
 
 // ---- widening: exact, one lane a logit -----------------------------------------------------------------
 
-typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+// Spelled out where GCC widens a vector half by half, or does in steps what is one instruction.
 
-inline Ints load_wide(const char* source) {
+inline Floats widen_bfloat16(const char* source) {
+#if FASTSAMPLE_LANES == 16
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+  return (Floats)((Ints)_mm512_maskz_cvtepu16_epi32(0xFFFF, halves) << 16);
+#elif FASTSAMPLE_LANES == 8
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
+  return (Floats)((Ints)_mm256_cvtepu16_epi32(halves) << 16);
+#elif defined(__x86_64__)
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(source));
+  return (Floats)_mm_unpacklo_epi16(_mm_setzero_si128(), halves);
+#else
+  typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
   Halves halves;
   std::memcpy(&halves, source, sizeof halves);
-  return __builtin_convertvector(halves, Ints);
+  return (Floats)(__builtin_convertvector(halves, Ints) << 16);
+#endif
 }
-
-inline Floats widen_bfloat16(const char* source) { return (Floats)(load_wide(source) << 16); }
 
 inline Floats widen_float16(const char* source) {
 #if FASTSAMPLE_LANES == 16
-  return (Floats)_mm512_maskz_cvtph_ps(
-      0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+  return (Floats)_mm512_maskz_cvtph_ps(0xFFFF, halves);
 #elif FASTSAMPLE_LANES == 8
   return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+#elif defined(__aarch64__)
+  uint16x4_t halves;
+  std::memcpy(&halves, source, sizeof halves);
+  return (Floats)vcvt_f32_f16(vreinterpret_f16_u16(halves));
 #else
-  const Ints bits = load_wide(source);
-  const Ints size = (bits & 0x7FFF) << 13;
+  const Ints bits = (Ints)widen_bfloat16(source);
+  const Ints size = (bits & 0x7FFF0000) >> 3;
   // The product sets the exponent right, of float16's denormals too; infinity and NaN are put back.
   const Ints finite = (Ints)((Floats)size * 0x1p112f);
   const Ints special = size >= 0x0F800000;
-  return (Floats)((finite | (special & 0x7F800000)) | ((bits & 0x8000) << 16));
+  return (Floats)(finite | (special & 0x7F800000) | (bits & static_cast<int32_t>(0x80000000)));
 #endif
 }
 
@@ -79,10 +93,15 @@ class Row {
         adjustment_(adjustment),
         blocks_((logits.vocabulary + kBlock - 1) / kBlock),
         in_place_(0),
+        widened_(0),
         adjusted_(adjustment.allowed || adjustment.allowed_bits || adjustment.edit_start) {
     const bool masked = adjustment.allowed || adjustment.allowed_bits;
-    const bool plain = logits.dtype == kFloat32 && logits.step == 4 && !masked;
-    if (plain) in_place_ = logits.vocabulary / kBlock;
+    if (masked) return;
+    if (logits.dtype == kFloat32) {
+      if (logits.step == 4) in_place_ = full_blocks();
+    } else if (logits.step == 2) {
+      widened_ = full_blocks();
+    }
   }
 
   int64_t blocks() const { return blocks_; }
@@ -93,6 +112,21 @@ class Row {
   // 128 float32 logits, -inf past the row's end; good until the next call.
   const char* block(int64_t b) const {
     return b < in_place_ && !has_edits(b) ? logits_.data + b * (kBlock * 4) : make(b);
+  }
+
+  // Calls use(load), where load(i) gives a vector of the block's logits from its i-th on; returns what `use`
+  // returns. Blocks of two-byte logits are widened on the way: to make them first takes a third longer.
+  template <class Use>
+  __attribute__((always_inline)) auto with_block(int64_t b, Use use) const {
+    if (b < widened_ && !has_edits(b)) {
+      const char* halves = logits_.data + b * (kBlock * 2);
+      if (logits_.dtype == kFloat16) {
+        return use([=](int64_t i) { return widen_float16(halves + 2 * i); });
+      }
+      return use([=](int64_t i) { return widen_bfloat16(halves + 2 * i); });
+    }
+    const char* floats = block(b);
+    return use([=](int64_t i) { return load(floats + 4 * i); });
   }
 
   float logit(int64_t token) const {
@@ -196,6 +230,7 @@ class Row {
   Adjustment adjustment_;
   int64_t blocks_;
   int64_t in_place_;  // blocks that are read where they lie, unless they are edited
+  int64_t widened_;   // blocks that need only be widened, unless they are edited
   bool adjusted_;
   alignas(64) mutable float made_[kBlock];
 };

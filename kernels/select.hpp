@@ -26,29 +26,40 @@ inline bool all_finite(Floats sum) {
   return finite;
 }
 
+// Running maxima of a block's logits and sums of a row's, two of each side by side.
+struct Seen {
+  Floats best_even = fill(-kInfinity);
+  Floats best_odd = fill(-kInfinity);
+  Floats sum_even = {};
+  Floats sum_odd = {};
+};
+
 // Writes each block's best logit (and, if asked, those of its parts) and the row's top logit. One
 // pass, the only one over all of a row for most settings. Sums betray NaN: they stay NaN once they are.
 // They also become NaN where large finite logits overflow, so a suspicion is looked into. A finite sum
 // shows that no logit was -inf.
 template <bool kPartBests>
 inline Status scan(const Row& row, Workspace& work, float* top) {
-  constexpr int kVectors = static_cast<int>(kBlock) / kLanes;
   Floats row_best = fill(-kInfinity);
-  Floats sums[2] = {};
+  Seen seen = {};
   work.is_finite = false;
   for (int64_t b = 0; b < row.blocks(); ++b) {
-    if (b == row.full_blocks()) work.is_finite = all_finite(sums[0] + sums[1]);
+    if (b == row.full_blocks()) work.is_finite = all_finite(seen.sum_even + seen.sum_odd);
     row.prefetch(b);
-    const char* block = row.block(b);
-    Floats bests[2] = {fill(-kInfinity), fill(-kInfinity)};
-    for (int i = 0; i < kVectors; i += 2) {
-      for (int j = 0; j < 2; ++j) {
-        const Floats logits = load(block + 4 * kLanes * (i + j));
-        bests[j] = larger(bests[j], logits);
-        sums[j] = add_beside_maxima(sums[j], logits);
+    seen = row.with_block(b, [=](auto load) __attribute__((always_inline)) {
+      Seen next = {{}, {}, seen.sum_even, seen.sum_odd};
+      next.best_even = next.best_odd = fill(-kInfinity);
+      for (int64_t i = 0; i < kBlock; i += 2 * kLanes) {
+        const Floats even = load(i);
+        const Floats odd = load(i + kLanes);
+        next.best_even = larger(next.best_even, even);
+        next.best_odd = larger(next.best_odd, odd);
+        next.sum_even = add_beside_maxima(next.sum_even, even);
+        next.sum_odd = add_beside_maxima(next.sum_odd, odd);
       }
-    }
-    const Floats block_best = larger(bests[0], bests[1]);
+      return next;
+    });
+    const Floats block_best = larger(seen.best_even, seen.best_odd);
     row_best = larger(row_best, block_best);
     const Parts parts = largest_of_parts(block_best);
     work.best[b] = read(largest(parts));
@@ -61,7 +72,7 @@ inline Status scan(const Row& row, Workspace& work, float* top) {
   work.has_part_bests = kPartBests;
   work.whole_scale = 0;
   *top = read(largest(largest_of_parts(row_best)));
-  const Floats sum = sums[0] + sums[1];
+  const Floats sum = seen.sum_even + seen.sum_odd;
   work.is_finite |= all_finite(sum);
   bool suspicious = *top == kInfinity;
   for (int lane = 0; lane < kLanes; ++lane) suspicious |= sum[lane] != sum[lane];

@@ -22,29 +22,24 @@ inline Pack powers(Law law, const Pack& logits, SpanMass& mass) {
   });
 }
 
-// Writes a vector's lanes that lie inside the row.
-inline void store_inside(float* target, int64_t first, int64_t vocabulary, Floats lanes) {
-  if (first + kLanes <= vocabulary) {
-    store(target + first, lanes);
-    return;
-  }
-  for (int lane = 0; first + lane < vocabulary; ++lane) target[first + lane] = lanes[lane];
-}
-
+// Returns the row's total mass.
 inline uint64_t write_unscaled(const Row& row, Law law, float* target) {
   uint64_t total = 0;
+  float last[kBlock];
   for (int64_t b = 0; b < row.blocks(); ++b) {
+    float* const place = b < row.full_blocks() ? target + b * kBlock : last;
     row.prefetch(b);
-    const char* block = row.block(b);
-    SpanMass mass;
-    for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
-      const Pack v = powers(law, load_pack(block + 4 * i), mass);
-      for (int j = 0; j < kPack; ++j) {
-        store_inside(target, b * kBlock + i + j * kLanes, row.vocabulary(), v.vector[j]);
+    total += row.with_block(b, [&](auto logits) __attribute__((always_inline)) {
+      SpanMass mass;
+      for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
+        const Pack v = powers(law, each([&](int j) { return logits(i + j * kLanes); }), mass);
+        for (int j = 0; j < kPack; ++j) store(place + i + j * kLanes, v.vector[j]);
       }
-    }
-    total += mass.total();
+      return mass.total();
+    });
   }
+  const int64_t full = row.full_blocks() * kBlock;
+  for (int64_t token = full; token < row.vocabulary(); ++token) target[token] = last[token - full];
   return total;
 }
 

@@ -25,7 +25,7 @@ FLOORS = (
     ("adjusted",),
     ("engines.native", "engines.reference"),
     ("engines",),
-    ("drawing", "info", "sequences"),
+    ("drawing", "info", "sequences", "threads"),
     ("functions", "kept", "roster", "sample"),
     ("members", "top"),
     ("sampler",),

@@ -16,7 +16,7 @@ import pytest
 import fastsample
 
 ROOT = Path(__file__).resolve().parent.parent
-OPTIONAL = ("torch", "numba", "triton", "typer", "rich", "matplotlib")
+OPTIONAL = ("torch", "numba", "triton", "typer", "rich", "matplotlib", "threadpoolctl")
 FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
 
 

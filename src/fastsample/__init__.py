@@ -17,6 +17,7 @@ from .result import SampleResult, Status
 from .sample import sample
 from .sampler import Sampler
 from .table import Candidate, candidates
+from .threads import announce as _announce
 from .top import TopTokens, top_k, top_p
 
 __all__ = [
@@ -41,3 +42,5 @@ __all__ = [
     "top_k",
     "top_p",
 ]
+
+_announce()

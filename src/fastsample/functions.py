@@ -191,19 +191,20 @@ def _law(
     job = Job(rows.values, rows.vocabulary, make_plan(n_rows, temperature=temperature), None)
     how: dict[str, Any] = {"isa": isa, "n_threads": check_threads(n_threads)}
     write_law = resolve(engine, isa).write_law
-    if memory is not None and _takes_law(memory, rows.values):
-        # A greedy draw looks at every row and raises for a bad one, before anything is written.
+    at_once = memory is not None and _takes_law(memory, rows.values)
+    if at_once and n_rows > 1:
+        # A greedy draw looks at every row and raises for a bad one, before anything is written. One
+        # row needs none: an engine looks at a row before it writes.
         draw(rows, make_plan(n_rows, temperature=0.0), None, NOTHING, engine=engine, **how)
-        write_law(name, job, memory.reshape(flat), np.zeros(n_rows, np.uint8), **how)
-        return out
-    target = np.empty(flat, dtype)
+    target = memory.reshape(flat) if memory is not None and at_once else np.empty(flat, dtype)
     status = np.zeros(n_rows, np.uint8)
     write_law(name, job, target, status, **how)
     if np.count_nonzero(status):
         raise first_bad(job, rows.shape, status)
     if memory is None:
         return as_given(target, shape, torch=rows.torch)
-    memory[...] = target.reshape(shape)
+    if not at_once:
+        memory[...] = target.reshape(shape)
     return out
 
 

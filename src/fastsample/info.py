@@ -21,7 +21,8 @@ def info() -> dict[str, Any]:
             where the compiled extension is not installed
         isa_compiled : tuple of str, those in the extension
         isa_usable : tuple of str, those of them that this machine can run
-        threads : int, the most that a call uses unless it asks for more
+        threads : int, the most that a call uses: FASTSAMPLE_NUM_THREADS or threadpoolctl's limit,
+            else the processors that this thread may run on
         compiler : str or None
         flags : str or None, the compiler's
 
@@ -50,7 +51,7 @@ def _kernels() -> dict[str, Any]:
         "isa": _native.default_isa(),
         "isa_compiled": _native.isa_compiled(),
         "isa_usable": _native.isa_usable(),
-        "threads": _native.hardware_threads(),
+        "threads": _native.most_threads(),
         "compiler": _native.compiler(),
         "flags": _native.flags(),
     }

@@ -113,7 +113,7 @@ def sample(
         An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
         FASTSAMPLE_ISA, or the best one.
     n_threads : int, optional
-        At least 1; None lets fastsample choose.
+        At least 1; None lets fastsample choose by rows x V. No more are used than `info` tells.
     out : int64 array or torch.int64 CPU tensor of the shape of the tokens, optional
         Written only when nothing is raised; it becomes the result's `tokens`.
 

@@ -148,7 +148,17 @@ def native_softmax(out: np.ndarray, temperature: np.ndarray) -> None:
     native.softmax(ROWS, "float32", 3, temperature, out, np.zeros(4, np.uint8), None, 1)
 
 
+BAD_LIMITS = ["two", "0", "-1", "2.5", " 2", str(2**31)]
+
 NATIVE = [
+    *(
+        Mistake(
+            lambda text=text: native._limit_in(text),
+            ValueError,
+            f"`FASTSAMPLE_NUM_THREADS` must be in [1, 2**31), got '{text}'",
+        )
+        for text in BAD_LIMITS
+    ),
     *(
         Mistake(lambda changed=changed: native_sample(changed), ValueError, part)
         for changed, part in BAD_CALLS
