@@ -151,6 +151,10 @@ constexpr int64_t kLogitsPerThread = 1 << 18;
 // Workers stay until the process ends, so a slip such as 2^31 - 1 must not start them all.
 constexpr int64_t kMostThreads = 256;
 
+// Short rows go out in runs of neighbours, whose answers share cache lines. Long ones go one by one: all
+// wait for a thread that the system has stopped inside its run.
+constexpr int64_t kLogitsPerRun = 1 << 14;
+
 int choose_threads(const Batch& batch, int threads) {
   int64_t most = threads;
   if (threads == 0) most = batch.rows * batch.vocabulary / kLogitsPerThread;
@@ -162,7 +166,8 @@ int choose_threads(const Batch& batch, int threads) {
 template <class Task>
 void for_each_row(const Batch& batch, int threads, Task& task) {
   parallel_for(
-      batch.rows, choose_threads(batch, threads),
+      batch.rows, std::max<int64_t>(1, kLogitsPerRun / batch.vocabulary),
+      choose_threads(batch, threads),
       [](void* context, int64_t row) {
         const DefaultFloatMode mode;
         (*static_cast<Task*>(context))(row);

@@ -21,7 +21,7 @@ namespace {
 // One call of parallel_for. Lives on the caller's stack: the call returns when no worker holds it.
 struct Call {
   int64_t count;
-  int threads;
+  int64_t run_length;
   void (*task)(void*, int64_t);
   void* context;
   std::atomic<int64_t> next{0};
@@ -32,21 +32,11 @@ struct Call {
   std::atomic<int> present{0};  // workers that are inside
   Call* following = nullptr;
 
-  // Takes neighbouring tasks, [first, return value): fewer and fewer, so that all threads end together.
-  int64_t take(int64_t* first) {
-    *first = next.load(std::memory_order_relaxed);
-    int64_t last = 0;
-    do {
-      last = *first + std::max<int64_t>(1, (count - *first) / (2 * threads));
-    } while (*first < count && !next.compare_exchange_weak(*first, last, std::memory_order_relaxed));
-    return std::min(last, count);
-  }
-
   void run() {
     try {
-      int64_t i = 0;
-      for (int64_t last; (last = take(&i)) > i;) {
-        for (; i < last; ++i) task(context, i);
+      for (int64_t first; (first = next.fetch_add(run_length, std::memory_order_relaxed)) < count;) {
+        const int64_t last = std::min(first + run_length, count);
+        for (int64_t i = first; i < last; ++i) task(context, i);
       }
     } catch (...) {
       next.store(count, std::memory_order_relaxed);
@@ -234,10 +224,11 @@ int most_threads() {
 
 void limit_threads(int threads) { limit.store(threads, std::memory_order_relaxed); }
 
-void parallel_for(int64_t count, int threads, void (*task)(void*, int64_t), void* context) {
+void parallel_for(int64_t count, int64_t run_length, int threads, void (*task)(void*, int64_t),
+                  void* context) {
   Call call;
   call.count = count;
-  call.threads = threads;
+  call.run_length = run_length;
   call.task = task;
   call.context = context;
   if (threads <= 1) {

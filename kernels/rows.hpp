@@ -114,7 +114,7 @@ class Row {
     return b < in_place_ && !has_edits(b) ? logits_.data + b * (kBlock * 4) : make(b);
   }
 
-  // Calls use(load), where load(i) gives a vector of the block's logits from its i-th on; returns what `use`
+  // Calls use(load), where load(i) is a vector of the block's logits from its i-th on; returns what `use`
   // returns. Blocks of two-byte logits are widened on the way: to make them first takes a third longer.
   template <class Use>
   __attribute__((always_inline)) auto with_block(int64_t b, Use use) const {

@@ -190,6 +190,18 @@ class Engine:
         kept_sets = resolve(self.name, self.isa).kept_sets
         return KeptSets(*kept_sets(job, found, isa=self.isa, n_threads=n_threads), found)
 
+    def law(self, name: str, job: Job) -> tuple[np.ndarray, np.ndarray]:
+        """A law of a job's whole rows, of shape (B, V) or (B, 1), and the statuses."""
+        out: np.ndarray
+        if name == "logsumexp":
+            out = np.zeros(len(job.values))
+        else:
+            out = np.zeros((len(job.values), job.vocabulary), dtype=np.float32)
+        status = np.zeros(len(job.values), dtype=np.uint8)
+        write_law = resolve(self.name, self.isa).write_law
+        write_law(name, job, out, status, isa=self.isa, n_threads=1)
+        return out.reshape(len(out), -1), status
+
     def kept_set(self, row: np.ndarray, **filters: Any) -> tuple[np.ndarray, np.ndarray]:
         """Kept tokens of one row, ascending, and their masses."""
         sets = self.kept_sets(make_job(row[np.newaxis], make_plan(1, **filters)))

@@ -153,7 +153,9 @@ def check_out(
             f"{type(out).__name__} (leave it out to get a new one)"
         )
     device = str(out.device) if torch else "cpu"
-    if device != "cpu" or str(out.dtype).removeprefix("torch.") != dtype:
+    # NumPy takes microseconds to spell the name of a dtype.
+    fits = str(out.dtype) == f"torch.{dtype}" if torch else out.dtype == np.dtype(dtype)
+    if device != "cpu" or not fits:
         raise TypeError(
             f"`out` must be {dtype} on the CPU, got {out.dtype} on {device} "
             "(leave it out to get a new one)"
