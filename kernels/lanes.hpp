@@ -66,9 +66,12 @@ inline Floats larger_negative(Floats y, float low) {
 }
 
 // a * b + c for products that are exact: then one rounding is the same as two, and one instruction does
-// both where the machine has it. The build forbids it everywhere else.
+// both where the machine has it. The build forbids it everywhere else; to test that, FASTSAMPLE_NEVER_FUSE
+// forbids it here too.
 inline Floats add_exact_product(Floats a, Floats b, Floats c) {
-#if FASTSAMPLE_LANES == 16
+#if defined(FASTSAMPLE_NEVER_FUSE)
+  return a * b + c;
+#elif FASTSAMPLE_LANES == 16
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif FASTSAMPLE_LANES == 8
   return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
