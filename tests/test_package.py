@@ -113,10 +113,12 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("objects")
     command = [sys.executable, "setup.py", "--quiet", "build_ext"]
     command += ["--build-temp", str(folder), "--build-lib", str(folder / "lib")]
-    flags = f"{os.environ.get('CFLAGS', '')} -DFASTSAMPLE_NEVER_FUSE"
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"CFLAGS": flags}
-    )
+    # Which of the two a compiler of C++ is given depends on the version of setuptools.
+    flags = {
+        name: f"{os.environ.get(name, '')} -DFASTSAMPLE_NEVER_FUSE"
+        for name in ("CFLAGS", "CXXFLAGS")
+    }
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | flags)
     assert done.returncode == 0, done.stderr
     return sorted(folder.rglob("isa_*.o"))
 
