@@ -72,19 +72,19 @@ inline uint64_t cut_among_few(Weighed candidates, int64_t count, uint64_t need) 
 }
 
 // The median of nine keys that lie apart.
-inline uint64_t sample_median(const uint64_t* keys, int64_t count) {
-  constexpr int kSamples = 9;
-  uint64_t samples[kSamples];
-  for (int i = 0; i < kSamples; ++i) {
-    const uint64_t key = keys[count * (2 * i + 1) / (2 * kSamples)];
+inline uint64_t median_of_nine(const uint64_t* keys, int64_t count) {
+  constexpr int kNine = 9;
+  uint64_t keys_apart[kNine];
+  for (int i = 0; i < kNine; ++i) {
+    const uint64_t key = keys[count * (2 * i + 1) / (2 * kNine)];
     int at = i;
-    for (; at > 0 && samples[at - 1] > key; --at) samples[at] = samples[at - 1];
-    samples[at] = key;
+    for (; at > 0 && keys_apart[at - 1] > key; --at) keys_apart[at] = keys_apart[at - 1];
+    keys_apart[at] = key;
   }
-  return samples[kSamples / 2];
+  return keys_apart[kNine / 2];
 }
 
-// A pivot that halves the range of the keys, for rows that fool the samples.
+// A pivot that halves the range of the keys, for rows that fool the nine.
 inline uint64_t middle_of_range(const uint64_t* keys, int64_t count) {
   uint64_t low = keys[0];
   uint64_t high = keys[0];
@@ -95,13 +95,13 @@ inline uint64_t middle_of_range(const uint64_t* keys, int64_t count) {
   return low + (high - low) / 2 + 1;
 }
 
-// Halves the candidates by a pivot until few are left; `scratch` holds what is left of them. All of them
+// Quickselect by weight: halves the candidates by a pivot until few are left; `scratch` holds what is left of them. All of them
 // together must weigh at least `need`, and `need` at least 1.
 inline uint64_t cut_among(Weighed candidates, int64_t count, uint64_t need, Weighed scratch) {
   bool fooled = false;
   while (count > kFew) {
     const uint64_t pivot =
-        fooled ? middle_of_range(candidates.keys, count) : sample_median(candidates.keys, count);
+        fooled ? middle_of_range(candidates.keys, count) : median_of_nine(candidates.keys, count);
     const uint64_t weight = weight_from(candidates.keys, candidates.masses, count, pivot);
     const int64_t before = count;
     if (weight >= need) {
@@ -118,8 +118,8 @@ inline uint64_t cut_among(Weighed candidates, int64_t count, uint64_t need, Weig
 
 // ---- order: only for what is listed to a caller ---------------------------------------------------------
 
-// Sorts keys, which come in ascending token, into rule 3's order; `scratch` has room for as many. By digits
-// of the logit from the last to the first, each pass stable, so equal logits stay in ascending token.
+// Sorts keys, which come in ascending token, into rule 3's order; `scratch` has room for as many. A radix
+// sort by digits of the logit from the last to the first, each pass stable, so equal logits stay in ascending token.
 inline void sort_keys(uint64_t* keys, uint64_t* scratch, int64_t count) {
   constexpr int kDigits = 256;
   for (int shift = 32; shift < 64; shift += 8) {

@@ -142,14 +142,12 @@ thread_local Adjuster adjuster;
 // What is listed of a row beyond this share of it is dearer than leaving it in place. With the rest of a
 // workspace it comes to less than one and a half times the row as float32.
 int64_t room_to_draw(int64_t vocabulary) { return vocabulary / 7 + 2 * kBlock; }
-// For a list of so many tokens, or of all.
+// For a list of so many tokens. Where it is more than the above, a call has it for itself.
 int64_t room_to_list(int64_t tokens) { return tokens + 2 * kBlock; }
+int64_t most_to_list(int64_t vocabulary) { return room_to_draw(vocabulary) - 2 * kBlock; }
 
 // Waking a thread costs a few microseconds: each shall have several times that to do.
 constexpr int64_t kLogitsPerThread = 1 << 18;
-
-// Workers stay until the process ends, so a slip such as 2^31 - 1 must not start them all.
-constexpr int64_t kMostThreads = 256;
 
 // Short rows go out in runs of neighbours, whose answers share cache lines. Long ones go one by one: all
 // wait for a thread that the system has stopped inside its run.
@@ -158,7 +156,7 @@ constexpr int64_t kLogitsPerRun = 1 << 14;
 int choose_threads(const Batch& batch, int threads) {
   int64_t most = threads;
   if (threads == 0) most = batch.rows * batch.vocabulary / kLogitsPerThread;
-  most = std::min({most, batch.rows, kMostThreads});
+  most = std::min({most, batch.rows, int64_t{kMostThreads}});
   return most <= 1 ? 1 : std::min(static_cast<int>(most), most_threads());
 }
 
@@ -215,8 +213,10 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& 
                              reports,
                              count,
                              answers.top_count};
-    const int64_t room = std::max(room_to_draw(batch.vocabulary), room_to_list(answers.top_count));
-    Workspace& work = workspace.with_room(batch.vocabulary, room);
+    ThreadWorkspace all;
+    Workspace& work = answers.top_count <= most_to_list(batch.vocabulary)
+                          ? workspace.with_room(batch.vocabulary, room_to_draw(batch.vocabulary))
+                          : all.with_room(batch.vocabulary, room_to_list(answers.top_count));
     const Adjustment adjustment =
         adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
     status[row] = kernels.sample(row_of(batch, row), adjustment, settings[row], work, outcome);
@@ -253,7 +253,7 @@ KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> rows(static_cast<std::size_t>(batch.rows));
   auto keep_row = [&](int64_t row) {
     if (status[row] != kOk) return;
-    ThreadWorkspace all;  // too large to be kept for what is drawn
+    ThreadWorkspace all;
     Workspace& work = all.with_room(batch.vocabulary, room_to_list(batch.vocabulary));
     const Adjustment adjustment =
         adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);

@@ -18,28 +18,24 @@ inline uint64_t smallest(const uint64_t* keys, int64_t count) {
   return key;
 }
 
-// The first k tokens at least, as a list; few more, unless the row's blocks are very unlike each other.
-struct Head {
-  uint64_t from;
-  int64_t count;  // or kTooMany
-};
-inline Head list_head(const Kept& kept, int64_t k) {
-  if (k > kept.work.room) return {kept.cut, kTooMany};
+// Lists the first k tokens at least: with all tokens down to a bound that k reach, unless they are many more;
+// then with all above it, and the first k that equal it. Returns how many, or kTooMany.
+inline int64_t list_head(const Kept& kept, int64_t k) {
+  if (k > kept.work.room) return kTooMany;
   const float bound = bound_for_count(kept.row, kept.work, k, kept.law.top);
   const uint64_t from = first_key_of(bound);
   if (from > kept.cut) {
     const int64_t expected = 16 * k + 16 * kBlock;
     const int64_t most = expected < kept.work.room ? expected : kept.work.room;
     const int64_t count = list_from_logit(kept.row, kept.work, bound, most);
-    if (count != kTooMany) return {from, count};
+    if (count != kTooMany) return count;
   }
-  const uint64_t low = from > kept.cut ? from : kept.cut;
-  return {low, list_few_equal(kept.row, kept.work, low, k)};
+  return list_few_equal(kept.row, kept.work, from > kept.cut ? from : kept.cut, k);
 }
 
 // The key of the k-th token; the lowest one where there are fewer.
 inline Found cut_at_count(const Kept& kept, int64_t k) {
-  const auto [from, count] = list_head(kept, k);
+  const int64_t count = list_head(kept, k);
   if (count != kTooMany) {
     const bool fewer = count <= k;
     const uint64_t cut = fewer ? smallest(kept.work.keys, count)
@@ -58,7 +54,7 @@ inline Found cut_at_mass(const Kept& kept, uint64_t need) {
   const uint64_t top = key_above(kept.law.top);
   Bracket bracket = {kept.cut, top, kept.total, 0};
   if (need <= kFirstNucleus * kTopMass) {
-    const auto [from, count] = list_head(kept, kFirstNucleus);
+    const int64_t count = list_head(kept, kFirstNucleus);
     if (count != kTooMany) {
       const uint64_t weight = weigh_listed(kept.work, kept.law, count);
       if (weight >= need) return {cut_of_listed<true>(kept, count, need), true, count};
@@ -75,13 +71,8 @@ inline bool is_dense(const Kept& kept, uint64_t cut) {
   return count_at_least({kept.work.best, blocks}, logit_of(cut)) > blocks / 4;
 }
 
-// Keeps the tokens from a cut up, and the first min_keep of those there were.
-inline void keep_from(Kept& kept, Found found, bool by_mass) {
-  if (kept.min_keep > 1) {
-    // Its search lists other keys.
-    const uint64_t least = cut_at_count(kept, kept.min_keep).cut;
-    found = {found.cut < least ? found.cut : least};
-  }
+// Keeps the tokens from a cut up.
+inline void cut_to(Kept& kept, const Found& found, bool by_mass) {
   if (found.listed) {
     kept.whole = false;
     kept.weighed = by_mass;
@@ -97,6 +88,14 @@ inline void keep_from(Kept& kept, Found found, bool by_mass) {
   if (found.cut <= kept.cut) return;
   kept.cut = found.cut;
   if (!kept.weighed && !is_dense(kept, kept.cut)) list_kept(kept);
+}
+
+// Keeps the tokens from a filter's cut up, but at least the first min_keep of those there were.
+inline void keep_from(Kept& kept, const Found& found, bool by_mass) {
+  if (kept.min_keep <= 1) return cut_to(kept, found, by_mass);
+  // Its search lists other keys.
+  const uint64_t least = cut_at_count(kept, kept.min_keep).cut;
+  cut_to(kept, {found.cut < least ? found.cut : least}, by_mass);
 }
 
 // ---- cuts of candidates ---------------------------------------------------------------------------------
@@ -133,10 +132,7 @@ inline void keep_first(Kept& kept, int64_t k) {
     if (kept.count > k) drop_below(kept, cut_by_count(kept, k));
     return;
   }
-  const int64_t min_keep = kept.min_keep;
-  kept.min_keep = 1;
-  keep_from(kept, cut_at_count(kept, k), false);
-  kept.min_keep = min_keep;
+  cut_to(kept, cut_at_count(kept, k), false);
 }
 
 inline void filter_top_k(Kept& kept, int64_t k) {

@@ -146,7 +146,7 @@ Guess guess_by_spread(const Kept& kept, const Bracket& bracket, uint64_t need, i
   Guess guess = guess_around<kByMass>(kept, spread, weight, share * weight, slack);
   guess.low = guess.low > bracket.low ? guess.low : bracket.low;
   guess.high = guess.from_top || guess.high > bracket.high ? bracket.high : guess.high;
-  return guess;
+  return guess.low < guess.high ? guess : halve(bracket);
 }
 
 template <bool kByMass>
@@ -168,7 +168,8 @@ class Search {
   Search(const Kept& kept, uint64_t need, const Bracket& bracket)
       : kept_(kept), need_(need), bracket_(bracket), top_(key_above(kept.law.top)) {}
 
-  // Every round makes the bracket smaller; a row that changes meanwhile ends with an empty one.
+  // After the rounds that guess, every one halves the bracket; a row that changes meanwhile ends with an
+  // empty one.
   Found run() {
     Found found = {0};
     for (int round = 0; bracket_.low < bracket_.high; ++round) {

@@ -70,6 +70,8 @@ inline Power<V> power(const V& y) {
   return {polynomial(y - (t - kRound)), half_of_two_to(t)};
 }
 
+typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
+
 // mass = high * 2^20 + low, both taken from the bits of sums that round where the rule rounds.
 struct Masses {
   Ints high;
@@ -87,7 +89,7 @@ inline V high_part(const Power<V>& v) {
   return add_exact_product(v.p, v.half, 6.0f);
 }
 // The rule's (v - (high - 12)) + 1.5 * 2^-17: its first two differences are exact, and so is the one here
-// that takes both constants off at once, a multiple of 2^-20 like them; either way one rounding is left.
+// that takes both constants off at once, a multiple of half the rule's 2^-20 like them; either way one rounding is left.
 template <class V>
 inline V low_part(const Power<V>& v, const V& high) {
   return add_exact_product(v.p, v.half, (6.0f + 0x1.8p-18f) - high);
@@ -96,7 +98,9 @@ inline V low_part(const Power<V>& v, const V& high) {
 inline Masses masses_of(Law law, Floats logits) {
   const Power<Floats> v = power(exponents(law, logits));
   const Floats high = high_part(v);
-  return {(Ints)high - kHighBits, (Ints)low_part(v, high) - kLowBits};
+  // Unsigned: a lane past the end of a list may hold anything.
+  return {(Ints)((Wrapping)high - static_cast<uint32_t>(kHighBits)),
+          (Ints)((Wrapping)low_part(v, high) - static_cast<uint32_t>(kLowBits))};
 }
 
 inline void store_masses(const Masses& masses, uint64_t* target) {
@@ -142,7 +146,6 @@ class SpanMass {
   }
 
  private:
-  typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
   Wrapping high_ = {};
   Wrapping low_ = {};
   uint32_t vectors_ = 0;

@@ -106,29 +106,31 @@ bool has_left_soon(const std::atomic<int>& present) {
 class Pool {
  public:
   void run(Call& call, int helpers) {
-    const std::vector<Worker*> called = open(call, helpers);
-    for (Worker* worker : called) worker->wake.notify_one();
+    Worker* called[kMostThreads];
+    const int count = open(call, std::min(helpers, kMostThreads), called);
+    for (int i = 0; i < count; ++i) called[i]->wake.notify_one();
     call.run();
     close(call);
   }
 
  private:
-  std::vector<Worker*> open(Call& call, int helpers) {
-    std::vector<Worker*> called;
+  // Writes which workers are to be woken; returns how many.
+  int open(Call& call, int helpers, Worker** called) {
     const Processors beside = Processors::beside_caller();
     const std::lock_guard<std::mutex> lock(mutex_);
     hire(helpers);
     call.wanted = helpers;
     call.following = first_;
     first_ = &call;
-    for (; helpers > 0 && !idle_.empty(); --helpers) {
+    int count = 0;
+    for (; count < helpers && !idle_.empty(); ++count) {
       Worker* worker = idle_.back();
-      called.push_back(worker);
       idle_.pop_back();
       beside.tell(worker->thread, worker->processors);
       worker->called = true;
+      called[count] = worker;
     }
-    return called;
+    return count;
   }
 
   void close(Call& call) {
@@ -144,7 +146,10 @@ class Pool {
   // A machine that refuses a thread only makes the call slower.
   void hire(int wanted) {
     try {
-      for (; workers_ < wanted; ++workers_) std::thread(&Pool::serve, this).detach();
+      for (; workers_ < wanted; ++workers_) {
+        idle_.reserve(static_cast<size_t>(workers_) + 1);  // so that no worker need make room
+        std::thread(&Pool::serve, this).detach();
+      }
     } catch (const std::exception&) {
     }
   }

@@ -6,6 +6,9 @@
 
 namespace fastsample {
 
+// Workers stay until the process ends, so a slip such as 2^31 - 1 must not start them all.
+constexpr int kMostThreads = 256;
+
 // The most that a call may use: what limit_threads said, else the processors that the caller may run on.
 int most_threads();
 // For every call to come; below 1 takes the limit away. The library also exports both as C functions,

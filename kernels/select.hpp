@@ -167,13 +167,13 @@ inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, f
 // Tokens that were found, in ascending order, with the bits of their logits: what keys are made of. Each
 // array has room for a whole vector more.
 struct Finds {
-  uint32_t* bits;
-  uint32_t* tokens;
+  char* bits;    // of a find after the other, four bytes each
+  char* tokens;
 };
 
 // They lie where a search for a cut has its scratch, later.
 inline Finds finds_of(const Workspace& work) {
-  return {reinterpret_cast<uint32_t*>(work.keys_left), reinterpret_cast<uint32_t*>(work.masses_left)};
+  return {reinterpret_cast<char*>(work.keys_left), reinterpret_cast<char*>(work.masses_left)};
 }
 
 // Adds the lanes of some vectors whose bits are set to `count` finds; returns how many there are then. The
@@ -190,8 +190,9 @@ __attribute__((always_inline)) inline int64_t add_found(Finds finds, int64_t cou
     }
     for (; word; word &= word - 1) {
       const int at = start * kLanes + __builtin_ctzll(word);
-      std::memcpy(finds.bits + count, vectors + 4 * at, 4);
-      finds.tokens[count++] = static_cast<uint32_t>(first + at);
+      const uint32_t token = static_cast<uint32_t>(first + at);
+      std::memcpy(finds.bits + 4 * count, vectors + 4 * at, 4);
+      std::memcpy(finds.tokens + 4 * count++, &token, 4);
     }
   }
   return count;
@@ -206,8 +207,8 @@ inline Ints order_of(Ints bits) {
 // Writes as many keys as there are finds, and up to a whole vector of words past them.
 inline int64_t write_keys(Finds finds, int64_t count, uint64_t* keys) {
   for (int64_t i = 0; i < count; i += kLanes) {
-    const Ints order = order_of((Ints)load(finds.bits + i));
-    const Ints tokens = ~(Ints)load(finds.tokens + i);
+    const Ints order = order_of((Ints)load(finds.bits + 4 * i));
+    const Ints tokens = ~(Ints)load(finds.tokens + 4 * i);
     store(keys + i, (Floats)interleave_low(tokens, order));
     store(keys + i + kLanes / 2, (Floats)interleave_high(tokens, order));
   }

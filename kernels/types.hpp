@@ -117,9 +117,11 @@ struct Workspace {
 // The kernels of one instruction set. Answers are written only where the status is kOk.
 struct Kernels {
   const char* name;
+  // Needs room for the top tokens and two blocks.
   Status (*sample)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
                    Workspace& work, const Outcome& outcome);
-  // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses.
+  // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses. Needs room for the
+  // vocabulary and two blocks.
   Status (*kept_set)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
                      Workspace& work, int64_t* count);
   // Over the whole row, at a temperature; softmax and log_softmax write a float32 a token.

@@ -45,6 +45,8 @@ class Fingerprint {
   uint64_t value_ = 1469598103934665603u;
 };
 
+constexpr int kRoom = kMostTokens + 2 * kBlock;
+
 struct Memory {
   std::vector<float> best = std::vector<float>(kMostTokens);
   std::vector<float> part_best = std::vector<float>(kMostTokens);
@@ -56,12 +58,11 @@ struct Memory {
     uint64_t** const places[] = {&work.sums, &work.keys, &work.masses, &work.keys_left,
                                  &work.masses_left};
     for (int i = 0; i < 5; ++i) {
-      words[i].resize(kMostTokens + kPadding);
+      words[i].resize(kRoom + kPadding);
       *places[i] = words[i].data();
     }
     work.best = best.data();
     work.part_best = part_best.data();
-    work.room = 512;  // less than some rows have: these are cut in place
     work.blocks = blocks.data();
   }
 };
@@ -104,6 +105,7 @@ void add_answers(const Logits& logits, const Settings& settings, Workspace& work
     reports[f] = {static_cast<Form>(f), logprobs + f, ranks + f, top_tokens + f * kTop,
                   top_logprobs + f * kTop};
   }
+  work.room = 512;  // less than some rows have: these are cut in place
   const Status status =
       kernels.sample(logits, {}, settings, work, {&token, 1, &kept, reports, 3, top});
   print.add(uint64_t{status});
@@ -119,6 +121,7 @@ void add_answers(const Logits& logits, const Settings& settings, Workspace& work
     }
   }
   int64_t count = 0;
+  work.room = kRoom;
   kernels.kept_set(logits, {}, settings, work, &count);
   for (int64_t i = 0; i < count; ++i) {
     print.add(work.keys[i]);

@@ -27,6 +27,7 @@ for settings in ({}, {"top_p": 0.9}, {"top_p": 0.9999}, {"top_k": 100_000}, {"to
                  {"min_p": 0.01}, {"temperature": 1.5, "top_p": 0.95}):
     for position in range(2):
         fastsample.sample(row, **settings, seed=1, position=position, n_threads=1)
+fastsample.sample(row, seed=1, position=0, n_threads=1, logprobs=row.size)
 print((resident() - before) / row.nbytes)
 """
 
