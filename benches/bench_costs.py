@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from rivals import numpy_softmax, torch_softmax
+from rivals import OURS, numpy_softmax, torch_softmax
 from rows import GENERATOR, RowSet, as_dtype
 from settings import AVX2_MARGIN, SETTINGS, SOFTMAX_LIMIT, Setting, with_logprobs
 
@@ -16,7 +16,6 @@ import fastsample
 if TYPE_CHECKING:
     from conftest import Bench
 
-OURS = "fastsample"
 ROWS = RowSet(GENERATOR, 151_936)
 ABOUT = {"contender": OURS, "source": ROWS.source, "vocabulary": ROWS.vocabulary}
 SPEED_OF_TWO = 1.8
