@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from rivals import RIVALS, is_installed, rivals_of
+from rivals import OURS, RIVALS, is_installed, rivals_of
 from rows import GENERATOR, RowSet, of_the_file, published
 from settings import SETTINGS, Setting
 
@@ -14,7 +14,6 @@ import fastsample
 if TYPE_CHECKING:
     from conftest import Bench
 
-OURS = "fastsample"
 WIDE = 128_000
 """The limits are of vocabularies from this size on: below, a call costs what its row does."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from rivals import OURS
 from rows import GENERATOR, SPITEFUL, RowSet
 from settings import SETTINGS, SPITEFUL_MARGIN, Setting, edges
 
@@ -22,7 +23,7 @@ def compare(bench: Bench, setting: Setting, shape: str | None) -> None:
         fastsample.Sampler(setting.sampling(), n_threads=1),
         bench.rows(ROWS, shape),
         table="spiteful",
-        contender="fastsample",
+        contender=OURS,
         setting=setting.name,
         source=shape or "generator",
         vocabulary=ROWS.vocabulary,

@@ -18,12 +18,13 @@ import pytest
 from rows import RowSet, published, rows_of
 
 import fastsample
+from fastsample.stopwatch import Call
 
 if find_spec("pytest_benchmark") is None:
     collect_ignore_glob = ["bench_*.py"]
 else:
     import machine
-    from turns import Call, Turns
+    from turns import Turns
 
 SMOKE_VOCABULARY = 2_048
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure as Canvas
-from rivals import FULL_SORT, NUMPY, TORCH
+from rivals import FULL_SORT, NUMPY, OURS, TORCH
 from settings import SETTINGS
-from tables import OURS, Report
+from tables import Report
 
 STYLES: dict[str, dict[str, Any]] = {
     "np.max": {"marker": "|", "color": "black", "s": 160},

@@ -19,7 +19,7 @@ from fastsample.naive import NaiveSampler, drawn, softmax
 
 Draw = Callable[[NDArray[np.float32]], int]
 
-FULL_SORT, NUMPY, TORCH = "NumPy, full sort", "NumPy, argpartition", "torch"
+OURS, FULL_SORT, NUMPY, TORCH = "fastsample", "NumPy, full sort", "NumPy, argpartition", "torch"
 FIRST_TRY = 1_024
 """How many tokens the nucleus is first looked for in; then 8 times as many, and so on."""
 

@@ -43,7 +43,11 @@ def by_name(name: str) -> Setting:
 
 
 def with_logprobs(setting: Setting) -> float:
-    """Tell the limit of a setting with 20 raw log-probabilities: they need the whole row's mass."""
+    """Tell the limit of a setting with 20 raw log-probabilities: a law of the whole row, and .3.
+
+    That law is at temperature 1. A draw from a whole row at another one needs a second law, for
+    which the limit has no room.
+    """
     return max(setting.limit, by_name("T .8").limit) + 0.3
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
-from rivals import FULL_SORT, NUMPY, TORCH
+from rivals import FULL_SORT, NUMPY, OURS, TORCH
 from rows import FILE, GENERATOR, SMOLLM2
 from settings import SETTINGS
 
 Figure = dict[str, Any]
-OURS = "fastsample"
 COSTS = ("logprobs", "softmax", "AVX2", "dtype", "batch", "threads")
 
 

@@ -1,4 +1,4 @@
-"""What the tests share: plans, jobs, engines behind one face, and hashes of rows.
+"""What the tests share: plans, jobs, engines behind one face, hashes of rows, and latencies.
 
 `SETTINGS` is written out again on purpose: it is the layout that the kernels read, and a test holds
 the package's own copy to it.
@@ -7,12 +7,13 @@ the package's own copy to it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fastsample import reference
+from fastsample import Latency, reference
 from fastsample.adjustments import Adjustments, Csr
 from fastsample.engines import resolve
 from fastsample.job import Job, Outcome
@@ -236,3 +237,11 @@ def differing(expected: Any, found: Any) -> list[str]:
         if isinstance(getattr(expected, name), np.ndarray)
         and not same_bits(getattr(expected, name), getattr(found, name))
     ]
+
+
+def latency_of(times: Iterable[int]) -> Latency:
+    """What has been told these times."""
+    latency = Latency()
+    for time in times:
+        latency.record(time)
+    return latency

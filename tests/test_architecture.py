@@ -37,7 +37,7 @@ FLOORS = (
     ("__main__",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-EXTRAS = {"typer", "rich", "torch", "numba", "matplotlib"}
+EXTRAS = {"typer", "rich", "torch", "numba", "matplotlib", "threadpoolctl"}
 SHOWN_ELSEWHERE = {"Candidate", "KeptSet", "TopTokens"}  # by the functions that return them
 PUBLIC = [
     "RULE_VERSION",
@@ -176,10 +176,12 @@ def test_the_stub_is_the_extension() -> None:
 def test_examples_run(room: str) -> None:
     if room == "__main__":
         pytest.skip("it is a command: running it is its test")
-    if room == "engines.native" and not has_native():
+    if room in ("engines.native", "threads") and not has_native():
         pytest.skip("fastsample._native is not built")
     try:
         module = importlib.import_module(f"fastsample.{room}".rstrip("."))
+        if room == "threads":
+            importlib.import_module("threadpoolctl")
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise

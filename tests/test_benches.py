@@ -24,6 +24,7 @@ import generator
 import machine
 import picture
 import publish
+import rivals
 import rows
 import settings
 import tables
@@ -196,7 +197,7 @@ def test_what_is_published_says_all(tmp_path: Path, load: float, flags: tuple[st
     assert done.returncode == 0, done.stdout + done.stderr
     report = tables.read_report(tmp_path / "out.json")
     assert report.noisy == bool(flags)
-    assert [figure["contender"] for figure in report.figures] == [tables.OURS, tables.NUMPY]
+    assert [figure["contender"] for figure in report.figures] == [rivals.OURS, rivals.NUMPY]
     for figure in report.figures:
         assert figure.keys() >= made_figure().keys()
         assert figure["load_average"] == load and figure["noisy"] == bool(flags)
@@ -213,7 +214,7 @@ def test_what_is_published_says_all(tmp_path: Path, load: float, flags: tuple[st
 def made_figure(**changes: Any) -> dict[str, Any]:
     """A figure as the benches write it."""
     return {
-        **{"table": "settings", "setting": "greedy", "contender": tables.OURS},
+        **{"table": "settings", "setting": "greedy", "contender": rivals.OURS},
         **{"source": rows.GENERATOR, "vocabulary": 151_936, "batch": 1, "dtype": "float32"},
         **{"isa": "x86-64-v4", "threads": 1, "partner": "np.max", "limit": 1.0},
         **{"us": 30.0, "p99_us": 50.0, "partner_us": 20.0, "ratio": 1.5},
@@ -226,7 +227,7 @@ def made_figure(**changes: Any) -> dict[str, Any]:
 REPORT = tables.Report(
     [
         made_figure(),
-        made_figure(contender=tables.NUMPY, us=22.0, ratio=1.1, limit=None),
+        made_figure(contender=rivals.NUMPY, us=22.0, ratio=1.1, limit=None),
         made_figure(setting="T .8", us=1_234.5, ratio=2.4, limit=2.5),
         made_figure(source=rows.SMOLLM2, vocabulary=49_152, us=9.0, ratio=1.0, limit=None),
         made_figure(table="batch", batch=32, partner="row by row", ratio=0.9),
@@ -323,7 +324,7 @@ def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:
     assert text == (tmp_path / "b.svg").read_text(encoding="utf-8")
     assert "generator, V = 151,936" in text and "NOISY" not in text
     points = picture.points(REPORT, rows.GENERATOR, 151_936)
-    assert points[tables.OURS] == [(0, 30.0), (4, 1234.5)]
+    assert points[rivals.OURS] == [(0, 30.0), (4, 1234.5)]
     assert points["np.max"] == [(0, 20.0), (4, 20.0)]
 
 

@@ -8,18 +8,12 @@ import pickle
 
 import numpy as np
 import pytest
+from support import latency_of
 
 from fastsample import Latency
 
 TIMES = [int(t) for t in np.random.default_rng(3).lognormal(9, 2, size=5_000)]
 EDGES = [*range(200), *(2**n + d for n in range(7, 63) for d in (-1, 0, 1)), 2**63 - 1]
-
-
-def latency_of(times: list[int]) -> Latency:
-    latency = Latency()
-    for time in times:
-        latency.record(time)
-    return latency
 
 
 @pytest.mark.parametrize("q", [0, 0.1, 10, 50, 90.0, 99, 99.9, 100])

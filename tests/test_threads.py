@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -181,21 +182,48 @@ print("limited")
 
 
 @needs_tasks
-@pytest.mark.parametrize("order", ["fastsample, threadpoolctl", "threadpoolctl, fastsample"])
-def test_threadpoolctl_sees_and_limits(order: str) -> None:
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import threadpoolctl, fastsample",
+        "import fastsample, threadpoolctl; fastsample.threads.register()",
+        "import threadpoolctl, fastsample; fastsample.threads.register()",
+    ],
+)
+def test_threadpoolctl_sees_and_limits(imports: str) -> None:
     pytest.importorskip("threadpoolctl")
-    source = LIMITED.format(imports=f"import {order}")
+    source = LIMITED.format(imports=imports)
     assert run(source, FASTSAMPLE_NUM_THREADS="5") == "limited"
 
 
-@pytest.mark.parametrize("order", ["fastsample, threadpoolctl", "threadpoolctl, fastsample"])
-def test_a_bad_environment_does_not_stop_the_import_of_threadpoolctl(order: str) -> None:
+ORDERS = pytest.mark.parametrize(
+    "order", ["fastsample, threadpoolctl", "threadpoolctl, fastsample"]
+)
+REGISTER = """
+try:
+    fastsample.threads.register()
+except {error} as error:
+    print("refused")
+"""
+
+
+@ORDERS
+def test_a_bad_environment_stops_no_import(order: str) -> None:
     pytest.importorskip("threadpoolctl")
-    source = f"import {order}; print(len(threadpoolctl.threadpool_info()) >= 0)"
-    assert run(source, FASTSAMPLE_NUM_THREADS="many") == "True"
+    source = f"import {order}; print('imported')" + REGISTER.format(error="ValueError")
+    assert run(source, FASTSAMPLE_NUM_THREADS="many") == "imported\nrefused"
 
 
-def test_a_threadpoolctl_that_knows_no_other_libraries_is_left_alone() -> None:
-    from fastsample.threads import register
+@ORDERS
+def test_kernels_that_cannot_be_loaded_stop_no_import(order: str, tmp_path: Path) -> None:
+    pytest.importorskip("threadpoolctl")
+    package = Path(fastsample.__file__).parent
+    copy = shutil.copytree(package, tmp_path / "fastsample", ignore=shutil.ignore_patterns("*.so"))
+    (copy / Path(native.__file__).name).write_bytes(b"no library")
+    source = f"import {order}; print('imported')" + REGISTER.format(error="ImportError")
+    assert run(source, PYTHONPATH=str(tmp_path)) == "imported\nrefused"
 
-    register(object())
+
+def test_a_threadpoolctl_that_knows_no_other_libraries_stops_no_import() -> None:
+    old = "import sys, types; sys.modules['threadpoolctl'] = types.ModuleType('threadpoolctl')"
+    assert run(f"{old}; import fastsample; print('imported')") == "imported"

@@ -17,7 +17,7 @@ from .result import SampleResult, Status
 from .sample import sample
 from .sampler import Sampler
 from .table import Candidate, candidates
-from .threads import announce as _announce
+from .threads import register_if_imported as _register_if_imported
 from .top import TopTokens, top_k, top_p
 
 __all__ = [
@@ -43,4 +43,4 @@ __all__ = [
     "top_p",
 ]
 
-_announce()
+_register_if_imported()

@@ -136,8 +136,13 @@ def report(console: Console, run: Run) -> None:
 
 def described(params: SamplingParams) -> str:
     """Name temperature and filters with their values in one line."""
+    return ", ".join(f"{name} {value}" for name, value in filters(params).items())
+
+
+def filters(params: SamplingParams) -> dict[str, Any]:
+    """Name what decides the probabilities, as keywords."""
     names = ("temperature", "top_k", "top_p", "min_p")
-    return ", ".join(f"{name} {getattr(params, name)}" for name in names)
+    return {name: getattr(params, name) for name in names}
 
 
 def figures(latencies: Mapping[str, Latency]) -> Table:
@@ -171,12 +176,11 @@ def bar(share: float, mark: str) -> str:
 
 def as_json(run: Run) -> dict[str, Any]:
     """Lay out all that was measured, and where, for a file; times in nanoseconds."""
-    names = ("temperature", "top_k", "top_p", "min_p")
     return {
         "file": str(run.file),
         "rows": run.shape[0],
         "vocabulary": run.shape[1],
-        "parameters": {name: getattr(run.params, name) for name in names},
+        "parameters": filters(run.params),
         "repeat": run.repeat,
         "isa": run.isa,
         "n_threads": run.n_threads,

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from . import demo as material
 from ._version import __version__
-from .bench import bench, described
+from .bench import bench, described, figures, filters
 from .files import read_row, read_texts
 from .info import info as machine_info
 from .params import SamplingParams
@@ -53,6 +53,28 @@ def tell_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def refuse(error: Exception) -> NoReturn:
+    """Print why in one line, and leave with status 2."""
+    line = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        line = f"cannot open {error.filename}: {error.strerror}"
+    typer.echo(f"fastsample: {line}", err=True)
+    raise typer.Exit(2)
+
+
+def told(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command end with one line where it raises."""
+
+    @wraps(command)
+    def telling(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            refuse(error)
+
+    return telling
+
+
 @app.callback()
 def options(
     version: Annotated[
@@ -64,6 +86,7 @@ def options(
 
 
 @app.command()
+@told
 def table(
     file: Annotated[Path, typer.Argument(help="An .npy file of float32 logits, (V,) or (B, V).")],
     row: Annotated[int, typer.Option(help="Which row of the file.")] = 0,
@@ -91,28 +114,26 @@ def table(
     ] = None,
 ) -> None:
     """Print the candidate table of one row, and with --seed the token drawn from it."""
+    if seed is None and (position, stream) != (None, None):
+        raise ValueError("--position and --stream say where to draw: give --seed too")
+    position, stream = position or 0, stream or 0
+    logits = read_row(file, row)
+    words = None if texts is None else read_texts(texts, logits.size)
+    params = SamplingParams(temperature, top_k, top_p, min_p, seed)
+    listed = candidates(logits, n, **filters(params))
+    drawn = None if seed is None else draw(logits, params, position, stream)
+    listed = with_drawn(listed, logits, params, drawn)
     console = Console()
-    try:
-        if seed is None and (position, stream) != (None, None):
-            raise ValueError("--position and --stream say where to draw: give --seed too")
-        position, stream = position or 0, stream or 0
-        logits = read_row(file, row)
-        words = None if texts is None else read_texts(texts, logits.size)
-        params = SamplingParams(temperature, top_k, top_p, min_p, seed)
-        listed = candidates(logits, n, **filters(params))
-        drawn = None if seed is None else draw(logits, params, position, stream)
-        listed = with_drawn(listed, logits, params, drawn)
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
-        refuse(error)
     console.print(candidate_table(listed, words, drawn))
     if drawn is not None:
         console.print(drawn_line(drawn, words, seed, position, stream))
 
 
 @app.command()
+@told
 def demo() -> None:
     """Show candidates and draws of a real model's rows, and how long a draw takes here."""
-    console, facts = Console(), machine_facts()
+    console, facts = Console(), machine_info()
     rows, words, params = material.load_rows(), material.load_texts(), material.USUAL
     origins = material.load_origins()
     console.print(Text(f"Rows of SmolLM2-135M-Instruct under {described(params)}."))
@@ -129,55 +150,20 @@ def demo() -> None:
         console.print(drawn_line(drawn, words, params.seed, origin["step"], 0))
     title = f"microseconds a token, {rows.shape[1]:,} logits each, measured now"
     console.rule(Text(title), align="left")
-    console.print(latency_table(rows))
+    console.print(figures(material.measure(rows)))
     console.print("rows and code in cache; inside a model's loop expect more")
     console.rule(Text("this installation"), align="left")
     print_info(console, facts)
-
-
-def told(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command end with one line where it raises."""
-
-    @wraps(command)
-    def telling(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except (OSError, ValueError, TypeError, RuntimeError) as error:
-            refuse(error)
-
-    return telling
 
 
 app.command()(told(bench))
 
 
 @app.command()
+@told
 def info() -> None:
     """Print the version, the rule's version and how this machine runs it."""
-    print_info(Console(), machine_facts())
-
-
-def machine_facts() -> dict[str, Any]:
-    """Ask what this machine runs; refuse an instruction set of FASTSAMPLE_ISA that it cannot."""
-    try:
-        return machine_info()
-    except (ValueError, RuntimeError) as error:
-        refuse(error)
-
-
-def refuse(error: Exception) -> NoReturn:
-    """Print why in one line, and leave with status 2."""
-    line = " ".join(str(error).split())
-    if isinstance(error, OSError):
-        line = f"cannot open {error.filename}: {error.strerror}"
-    typer.echo(f"fastsample: {line}", err=True)
-    raise typer.Exit(2)
-
-
-def filters(params: SamplingParams) -> dict[str, Any]:
-    """Name what decides the probabilities, as keywords."""
-    names = ("temperature", "top_k", "top_p", "min_p")
-    return {name: getattr(params, name) for name in names}
+    print_info(Console(), machine_info())
 
 
 def draw(logits: NDArray[np.float32], params: SamplingParams, position: int, stream: int) -> int:
@@ -242,17 +228,6 @@ def drawn_line(
     """Tell the drawn token, and what draws it again."""
     text = "" if words is None else f" {visible(words[drawn])}"
     return Text(f"drawn: {drawn}{text}   (seed {seed}, position {position}, stream {stream})")
-
-
-def latency_table(rows: NDArray[np.float32]) -> Table:
-    """Measure, here and now, a draw from each row and `np.max` of the same rows."""
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for name in ("", "p50", "p90", "p99"):
-        grid.add_column(name, justify="right" if name else "left")
-    for name, latency in material.measure(rows).items():
-        times = (latency.p50, latency.p90, latency.p99)
-        grid.add_row(name, *(f"{time / 1e3:.1f}" for time in times))
-    return grid
 
 
 def print_info(console: Console, facts: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from . import Latency
 QUIET = 0.5
 """A machine with a higher load average of the last minute is busy."""
 
-Call = Callable[[NDArray[np.float32]], object]
+Call = Callable[[Any], object]
 
 
 def load_average() -> float:
