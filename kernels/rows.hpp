@@ -94,14 +94,13 @@ class Row {
         blocks_((logits.vocabulary + kBlock - 1) / kBlock),
         in_place_(0),
         widened_(0),
+        banned_(0),
         adjusted_(adjustment.allowed || adjustment.allowed_bits || adjustment.edit_start) {
     const bool masked = adjustment.allowed || adjustment.allowed_bits;
-    if (masked) return;
-    if (logits.dtype == kFloat32) {
-      if (logits.step == 4) in_place_ = full_blocks();
-    } else if (logits.step == 2) {
-      widened_ = full_blocks();
-    }
+    const bool plain = logits.dtype == kFloat32 && logits.step == 4;
+    if (plain && !masked) in_place_ = full_blocks();
+    if (plain && masked) banned_ = adjustment.allowed_count / kBlock;
+    if (logits.dtype != kFloat32 && logits.step == 2 && !masked) widened_ = full_blocks();
   }
 
   int64_t blocks() const { return blocks_; }
@@ -115,7 +114,8 @@ class Row {
   }
 
   // Calls use(load), where load(i) is a vector of the block's logits from its i-th on; returns what `use`
-  // returns. Blocks of two-byte logits are widened on the way: to make them first takes a third longer.
+  // returns. Blocks of two-byte logits are widened on the way, and masks applied: to make a block first takes
+  // a third longer and more.
   template <class Use>
   __attribute__((always_inline)) auto with_block(int64_t b, Use use) const {
     if (b < widened_ && !has_edits(b)) {
@@ -124,6 +124,10 @@ class Row {
         return use([=](int64_t i) { return widen_float16(halves + 2 * i); });
       }
       return use([=](int64_t i) { return widen_bfloat16(halves + 2 * i); });
+    }
+    if (b < banned_ && !has_edits(b)) {
+      const int64_t first = b * kBlock;
+      return use([=](int64_t i) { return banned(load(logits_.data + 4 * (first + i)), first + i); });
     }
     const char* floats = block(b);
     return use([=](int64_t i) { return load(floats + 4 * i); });
@@ -176,7 +180,11 @@ class Row {
       }
       return;
     }
-    for (int64_t i = 0; i < count; ++i) made_[i] = widen_one(source + i * logits_.step, dtype);
+    if (dtype == kFloat32 && logits_.step == 4) {
+      std::memcpy(made_, source, static_cast<size_t>(4 * count));
+    } else {
+      for (int64_t i = 0; i < count; ++i) made_[i] = widen_one(source + i * logits_.step, dtype);
+    }
     for (int64_t i = count; i < kBlock; ++i) made_[i] = -kInfinity;
   }
 
@@ -198,13 +206,29 @@ class Row {
   }
 
   void ban_by_lanes(int64_t first) const {
-    for (int64_t i = 0; i < kBlock; i += kLanes) {
-      const Ints stays = adjustment_.allowed ? allowed_bytes(adjustment_.allowed + first + i)
-                                             : allowed_bits(adjustment_.allowed_bits, first + i);
-      store(made_ + i, stays != 0 ? load(made_ + i) : fill(-kInfinity));
-    }
+    for (int64_t i = 0; i < kBlock; i += kLanes) store(made_ + i, banned(load(made_ + i), first + i));
   }
 
+  // A vector of logits from this token on, -inf where the mask does not allow them.
+  Floats banned(Floats logits, int64_t token) const {
+#if FASTSAMPLE_LANES == 16
+    __mmask16 stays;
+    if (adjustment_.allowed) {
+      const __m128i bytes =
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(adjustment_.allowed + token));
+      stays = _mm_test_epi8_mask(bytes, bytes);
+    } else {
+      std::memcpy(&stays, adjustment_.allowed_bits + token / 8, 2);
+    }
+    return (Floats)_mm512_mask_mov_ps((__m512)fill(-kInfinity), stays, (__m512)logits);
+#else
+    const Ints stays = adjustment_.allowed ? allowed_bytes(adjustment_.allowed + token)
+                                           : allowed_bits(adjustment_.allowed_bits, token);
+    return stays != 0 ? logits : fill(-kInfinity);
+#endif
+  }
+
+#if FASTSAMPLE_LANES < 16
   static Ints allowed_bytes(const uint8_t* allowed) {
     typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
     Bytes bytes;
@@ -213,12 +237,12 @@ class Row {
   }
 
   static Ints allowed_bits(const char* bits, int64_t token) {
-    uint16_t lanes = 0;
-    std::memcpy(&lanes, bits + token / 8, kLanes == 16 ? 2 : 1);
+    const uint8_t lanes = static_cast<uint8_t>(bits[token / 8] >> (token % 8));
     Ints weights;
-    for (int lane = 0; lane < kLanes; ++lane) weights[lane] = 1 << (lane + token % 8);
+    for (int lane = 0; lane < kLanes; ++lane) weights[lane] = 1 << lane;
     return (lanes - Ints{}) & weights;
   }
+#endif
 
   bool is_allowed(int64_t token) const {
     if (token >= adjustment_.allowed_count) return false;
@@ -231,6 +255,7 @@ class Row {
   int64_t blocks_;
   int64_t in_place_;  // blocks that are read where they lie, unless they are edited
   int64_t widened_;   // blocks that need only be widened, unless they are edited
+  int64_t banned_;    // blocks that need only be masked, unless they are edited
   bool adjusted_;
   alignas(64) mutable float made_[kBlock];
 };
