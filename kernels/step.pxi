@@ -118,7 +118,7 @@ cdef class Step:
         cdef bint torch
         if mask is not None or bias is not None or not self._is_free():
             return None
-        if not self._hold(held, logits, &batch, &torch):
+        if not self._find_rows(held, logits, &batch, &torch):
             return None
         if sequences is not self._ids and self._as_ids(sequences) != self._ids:
             return None
@@ -134,7 +134,7 @@ cdef class Step:
     cdef bint _is_free(self) except -1:
         return self.ready and len(self._owner) == 0
 
-    cdef bint _hold(self, Held& held, logits, Batch* batch, bint* torch) except -1:
+    cdef bint _find_rows(self, Held& held, logits, Batch* batch, bint* torch) except -1:
         """Find the rows where they lie; False where they are not as many or not as long."""
         cdef int dtype = _hold_logits(held, logits, self._memory_of_logits, torch)
         cdef int last = held.buffer.ndim - 1

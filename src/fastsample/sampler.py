@@ -124,7 +124,7 @@ class Sampler(Members):
             {
                 "roster": Roster(params, prompt, keywords),
                 "valid_vocab": valid_vocab,
-                "measure": _checked(measure),
+                "measure": check_measure(measure),
                 "engine": engine,
                 "isa": isa,
                 "n_threads": check_threads(n_threads),
@@ -353,7 +353,7 @@ class Sampler(Members):
         return f"Sampler({params}, position={self.position})"
 
 
-def _checked(measure: Any) -> bool:
+def check_measure(measure: Any) -> bool:
     """Check a switch: a bool and nothing else."""
     if not isinstance(measure, bool):
         raise TypeError(
