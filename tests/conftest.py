@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support import Engine, native
+from support import Engine, native, usable_engines
 
 
 def pytest_configure() -> None:
@@ -39,6 +39,12 @@ def _engine_params() -> list[object]:
 @pytest.fixture(scope="session", params=_engine_params())
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Every engine, native once per instruction set."""
+    return request.param
+
+
+@pytest.fixture(params=usable_engines()[1:], ids=lambda engine: engine.isa)
+def native_engine(request: pytest.FixtureRequest) -> Engine:
+    """The engine that prepares calls, on every instruction set."""
     return request.param
 
 
