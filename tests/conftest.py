@@ -56,4 +56,4 @@ def _more_threads_than_processors() -> Iterator[None]:
         return
     native.limit_threads(16)
     yield
-    native.limit_threads(0)
+    native.limit_threads(native._limit_in(os.environ.get("FASTSAMPLE_NUM_THREADS", "")))
