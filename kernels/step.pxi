@@ -101,7 +101,7 @@ cdef class Step:
         self._as_ids = as_ids
         self._as_given = as_given
         self._answers = Answers()
-        _hold_plan(self._plan, plan, count)
+        _hold_write(self._plan, plan, sizeof(Settings), count, "plan")
         _hold_tokens(self._tokens, tokens, count, &self._answers)
         _hold_write(self._status, status, 1, count, "status")
         self._drawn = tokens.reshape(count)

@@ -130,6 +130,8 @@ def native_step(changed: dict[str, Any]) -> None:
     native.Step(**{**arguments, **changed})
 
 
+FIXED_PLAN = np.frombuffer(make_plan(4).tobytes(), SETTINGS)
+
 BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"outputs": [array("q")] * 3}, "outputs must be arrays of int64, one for each number in ski"),
     ({"outputs": [array("i")] * 4}, "outputs must be arrays of int64, one for each number in ski"),
@@ -137,6 +139,7 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"columns": 2}, "columns must be at least `vocabulary`"),
     ({"vocabulary": 0}, "columns must be at least `vocabulary`"),
     ({"plan": make_plan(3)}, "plan must have 4 items"),
+    ({"plan": FIXED_PLAN}, "buffer source array is read-only"),
     ({"tokens": np.empty((3, 1), np.int64)}, "tokens must have shape (rows, draws)"),
     ({"status": np.zeros(5, np.uint8)}, "status must have 4 items"),
     ({"latency": (array("q"), array("q", [0] * 4))}, "counts must have 3712 items"),
