@@ -50,6 +50,7 @@ cdef class Step:
         Its positions are written.
     tokens : int64 array of shape (B, 1)
     status : uint8 array of shape (B,)
+        All 0, between calls too.
     owner : dict
         Empty while no thread has the turn.
     memory_of_logits, as_ids, as_given : callables
@@ -155,7 +156,6 @@ cdef class Step:
             if self._skipped[b] > MAX_POSITION - length:
                 return False
             settings[b].position = self._skipped[b] + length
-        memset(status, 0, batch.rows)
         if _is_brief(batch, nothing[0], self._answers):
             _sample(self._kernels, batch, nothing[0], settings, self._n_threads, self._answers,
                     status)
@@ -168,6 +168,8 @@ cdef class Step:
                 self._owner.clear()
         for b in range(batch.rows):
             if status[b]:
+                # The general way leaves rows alone that come to it with a status.
+                memset(status, 0, batch.rows)
                 return False
         return True
 

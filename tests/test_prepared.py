@@ -125,8 +125,19 @@ def test_what_is_declined_changes_nothing(native_engine: Engine, name: str) -> N
     sampler, twin = pair(native_engine, STEPS[0])
     batch = sampler._roster.batch
     assert batch.step(*given.values()) is None
+    assert not batch.outcome.status.any()
     assert [one.tolist() for one in batch.outputs] == [twin.sequence(b).output for b in twin.ids]
     assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
+
+
+def test_rows_that_are_good_again_at_the_second_look(native_engine: Engine) -> None:
+    """The general way draws from what it finds, whatever the prepared one had found."""
+    sampler, twin = (Sampler(PARAMS, engine="native", isa=native_engine.isa) for _ in range(2))
+    for one in (sampler, twin):
+        one(STEPS[0])
+    looks = iter([spoilt(np.nan), STEPS[1]])
+    logits = ByDlpack(STEPS[1], lambda: setattr(logits, "array", next(looks)))
+    assert equal_answers(sampler(logits), twin(STEPS[1]))
 
 
 def test_errors_are_those_of_the_general_way(native_engine: Engine) -> None:
