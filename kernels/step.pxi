@@ -30,6 +30,14 @@ cdef bint _holds_tokens(output):
     return isinstance(output, array.array) and output.typecode == "q"
 
 
+cdef int _make_room(array.array output) except -1:
+    """Make the next item certain to find memory; no length changes."""
+    cdef Py_ssize_t length = len(output)
+    array.resize_smart(output, length + 1)
+    output.ob_size = length
+    return 0
+
+
 cdef class Step:
     """Calls of a sampler for the same sequences, with nothing but logits to look at.
 
@@ -175,6 +183,8 @@ cdef class Step:
 
     cdef int _append(self) except -1:
         cdef int64_t b
+        for b in range(len(self._outputs)):
+            _make_room(<array.array>self._outputs[b])
         for b in range(len(self._outputs)):
             array.extend_buffer(<array.array>self._outputs[b],
                                 <char*>(self._answers.tokens + b), 1)

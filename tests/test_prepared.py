@@ -140,6 +140,22 @@ def test_rows_that_are_good_again_at_the_second_look(native_engine: Engine) -> N
     assert equal_answers(sampler(logits), twin(STEPS[1]))
 
 
+def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> None:
+    memory = pytest.importorskip("_testcapi", reason="a Python without its test modules")
+    sampler, _ = pair(native_engine, STEPS[0])
+    batch, failed = sampler._roster.batch, 0
+    for start in range(60):
+        memory.set_nomemory(start, start + 1)
+        try:
+            batch.step(STEPS[1])
+        except MemoryError:
+            failed += 1
+        finally:
+            memory.remove_mem_hooks()
+        assert len(set(map(len, batch.outputs))) == 1
+    assert failed
+
+
 def test_errors_are_those_of_the_general_way(native_engine: Engine) -> None:
     sampler = Sampler(PARAMS, engine=native_engine.name, isa=native_engine.isa)
     for bad in (spoilt(np.nan), STEPS[0, :3], STEPS, STEPS[0].astype(np.float64), "row", None):
