@@ -52,8 +52,10 @@ cdef class Step:
         Their tokens, to which each call appends.
     skipped : list of int
         What each one's position is beyond the length of its output.
-    columns, vocabulary : int
-        Of every row.
+    valid_vocab : int
+        How many columns of every row are tokens; 0 for all, whose number may then differ.
+    most : int
+        The largest vocabulary.
     plan : array of SETTINGS, shape (B,)
         Its positions are written.
     tokens : int64 array of shape (B, 1)
@@ -75,8 +77,8 @@ cdef class Step:
     cdef object _ids
     cdef list _outputs
     cdef vector[uint64_t] _skipped
-    cdef int64_t _columns
-    cdef int64_t _vocabulary
+    cdef int64_t _valid_vocab
+    cdef int64_t _most
     cdef dict _owner
     cdef object _memory_of_logits
     cdef object _as_ids
@@ -90,21 +92,21 @@ cdef class Step:
     cdef Held _counts
     cdef Held _sums
 
-    def __cinit__(self, ids, list outputs, skipped, int64_t columns, int64_t vocabulary, plan,
+    def __cinit__(self, ids, list outputs, skipped, int64_t valid_vocab, int64_t most, plan,
                   tokens, status, dict owner, memory_of_logits, as_ids, as_given, latency,
                   isa, int n_threads):
         cdef int64_t count = len(outputs)
         if len(skipped) != count or not all(_holds_tokens(output) for output in outputs):
             raise ValueError("outputs must be arrays of int64, one for each number in skipped")
-        if not 1 <= vocabulary <= columns:
-            raise ValueError("columns must be at least `vocabulary`")
+        if not 0 <= valid_vocab <= most:
+            raise ValueError("valid_vocab must be at most `most`")
         self._kernels = _chosen(isa).kernels
         self._n_threads = n_threads
         self._ids = ids
         self._outputs = list(outputs)
         self._skipped = skipped
-        self._columns = columns
-        self._vocabulary = vocabulary
+        self._valid_vocab = valid_vocab
+        self._most = most
         self._owner = owner
         self._memory_of_logits = memory_of_logits
         self._as_ids = as_ids
@@ -144,12 +146,16 @@ cdef class Step:
         return self.ready and len(self._owner) == 0
 
     cdef bint _find_rows(self, Held& held, logits, Batch* batch, bint* torch) except -1:
-        """Find the rows where they lie; False where they are not as many or not as long."""
+        """Find the rows where they lie; False where they are not as many, or of no good length."""
         cdef int dtype = _hold_logits(held, logits, self._memory_of_logits, torch)
         cdef int last = held.buffer.ndim - 1
-        if not 0 <= last <= 1 or held.buffer.shape[last] != self._columns:
+        if not 0 <= last <= 1:
             return False
-        _describe_rows(&held.buffer, dtype, self._vocabulary, batch)
+        cdef int64_t columns = held.buffer.shape[last]
+        cdef int64_t vocabulary = self._valid_vocab or columns
+        if not 1 <= vocabulary <= min(columns, self._most):
+            return False
+        _describe_rows(&held.buffer, dtype, vocabulary, batch)
         return batch.rows == len(self._outputs)
 
     cdef bint _draw(self, const Batch& batch) except -1:

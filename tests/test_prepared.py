@@ -68,7 +68,14 @@ def test_any_rows(native_engine: Engine, seed: int, tmp_path: Any) -> None:
         ]
 
 
-def test_rows_of_another_shape_go_the_general_way() -> None:
+@pytest.mark.parametrize("valid_vocab", [None, 100])
+def test_rows_of_any_number_of_columns(native_engine: Engine, valid_vocab: int | None) -> None:
+    prepared, general = pair(native_engine, STEPS[0], valid_vocab=valid_vocab)
+    for rows in (STEPS[1, :, :100], STEPS[2], STEPS[3, :, :150], STEPS[4, :, :101]):
+        assert equal_answers(prepared(rows), general(rows))
+
+
+def test_rows_of_another_shape() -> None:
     sampler, expected = Sampler(PARAMS), Sampler(PARAMS)
     expected._make_step = None
     for logits in (ROW, ROW[None], ROW[:100], STEPS[1, :1, :150], ROW.astype(np.float16), ROW):
@@ -111,7 +118,8 @@ DECLINED: dict[str, dict[str, Any]] = {
     "sequences": {"sequences": [3, 2, 1, 0]},
     "rows": {"logits": STEPS[0, :3]},
     "one row": {"logits": ROW},
-    "columns": {"logits": STEPS[0, :, :100]},
+    "no columns": {"logits": STEPS[0, :, :0]},
+    "too many columns": {"logits": np.broadcast_to(np.float32(0), (4, 2**22 + 1))},
     "dimensions": {"logits": STEPS},
     "nan": {"logits": spoilt(np.nan)},
     "inf": {"logits": spoilt(np.inf)},
@@ -128,6 +136,11 @@ def test_what_is_declined_changes_nothing(native_engine: Engine, name: str) -> N
     assert not batch.outcome.status.any()
     assert [one.tolist() for one in batch.outputs] == [twin.sequence(b).output for b in twin.ids]
     assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
+
+
+def test_a_vocabulary_beyond_the_columns_is_declined(native_engine: Engine) -> None:
+    (sampler, _) = pair(native_engine, STEPS[0], valid_vocab=100)
+    assert sampler._roster.batch.step(STEPS[1, :, :99]) is None
 
 
 def test_rows_that_are_good_again_at_the_second_look(native_engine: Engine) -> None:
