@@ -170,21 +170,19 @@ cdef class Step:
             if self._skipped[b] > MAX_POSITION - length:
                 return False
             settings[b].position = self._skipped[b] + length
-        if _is_brief(batch, nothing[0], self._answers):
+        if not _is_brief(batch, nothing[0], self._answers):
+            self._owner["thread"] = PyThread_get_thread_ident()
+        try:
             _sample(self._kernels, batch, nothing[0], settings, self._n_threads, self._answers,
                     status)
-        else:
-            self._owner["thread"] = PyThread_get_thread_ident()
-            try:
-                _sample(self._kernels, batch, nothing[0], settings, self._n_threads,
-                        self._answers, status)
-            finally:
+            for b in range(batch.rows):
+                if status[b]:
+                    return False
+        finally:
+            # The general way leaves rows alone that come to it with a status.
+            memset(status, 0, batch.rows)
+            if self._owner:
                 self._owner.clear()
-        for b in range(batch.rows):
-            if status[b]:
-                # The general way leaves rows alone that come to it with a status.
-                memset(status, 0, batch.rows)
-                return False
         return True
 
     cdef int _append(self) except -1:
