@@ -164,8 +164,6 @@ c_limit_threads(_limit_in(os.environ.get("FASTSAMPLE_NUM_THREADS", "")))
 # ---- random words -------------------------------------------------------------------------------------
 
 
-
-
 def philox(key, counter):
     """Philox4x32-10 of a 64-bit key and four 32-bit counter words: four 32-bit words."""
     cdef Words words

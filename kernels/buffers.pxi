@@ -176,6 +176,8 @@ cdef class _Told:
 
     def __cinit__(self, forms, int64_t rows, int64_t vocabulary, logprobs, ranks, top_tokens,
                   top_logprobs):
+        if len(forms) > len(_FORMS):
+            raise ValueError(f"forms must be at most {len(_FORMS)}")
         cdef int64_t told = len(forms) * rows
         cdef int64_t count = top_tokens.shape[2]
         if count > vocabulary:

@@ -30,6 +30,14 @@ cdef bint _holds_tokens(output):
     return isinstance(output, array.array) and output.typecode == "q"
 
 
+cdef int _make_room(array.array output) except -1:
+    """Make the next item certain to find memory; no length changes."""
+    cdef Py_ssize_t length = len(output)
+    array.resize_smart(output, length + 1)
+    output.ob_size = length
+    return 0
+
+
 cdef class Step:
     """Calls of a sampler for the same sequences, with nothing but logits to look at.
 
@@ -44,12 +52,15 @@ cdef class Step:
         Their tokens, to which each call appends.
     skipped : list of int
         What each one's position is beyond the length of its output.
-    columns, vocabulary : int
-        Of every row.
+    valid_vocab : int
+        How many columns of every row are tokens; 0 for all, whose number may then differ.
+    most : int
+        The largest vocabulary.
     plan : array of SETTINGS, shape (B,)
         Its positions are written.
     tokens : int64 array of shape (B, 1)
     status : uint8 array of shape (B,)
+        All 0, between calls too.
     owner : dict
         Empty while no thread has the turn.
     memory_of_logits, as_ids, as_given : callables
@@ -66,8 +77,8 @@ cdef class Step:
     cdef object _ids
     cdef list _outputs
     cdef vector[uint64_t] _skipped
-    cdef int64_t _columns
-    cdef int64_t _vocabulary
+    cdef int64_t _valid_vocab
+    cdef int64_t _most
     cdef dict _owner
     cdef object _memory_of_logits
     cdef object _as_ids
@@ -81,27 +92,27 @@ cdef class Step:
     cdef Held _counts
     cdef Held _sums
 
-    def __cinit__(self, ids, list outputs, skipped, int64_t columns, int64_t vocabulary, plan,
+    def __cinit__(self, ids, list outputs, skipped, int64_t valid_vocab, int64_t most, plan,
                   tokens, status, dict owner, memory_of_logits, as_ids, as_given, latency,
                   isa, int n_threads):
         cdef int64_t count = len(outputs)
         if len(skipped) != count or not all(_holds_tokens(output) for output in outputs):
             raise ValueError("outputs must be arrays of int64, one for each number in skipped")
-        if not 1 <= vocabulary <= columns:
-            raise ValueError("columns must be at least `vocabulary`")
+        if not 0 <= valid_vocab <= most:
+            raise ValueError("valid_vocab must be at most `most`")
         self._kernels = _chosen(isa).kernels
         self._n_threads = n_threads
         self._ids = ids
         self._outputs = list(outputs)
         self._skipped = skipped
-        self._columns = columns
-        self._vocabulary = vocabulary
+        self._valid_vocab = valid_vocab
+        self._most = most
         self._owner = owner
         self._memory_of_logits = memory_of_logits
         self._as_ids = as_ids
         self._as_given = as_given
         self._answers = Answers()
-        _hold_plan(self._plan, plan, count)
+        _hold_write(self._plan, plan, sizeof(Settings), count, "plan")
         _hold_tokens(self._tokens, tokens, count, &self._answers)
         _hold_write(self._status, status, 1, count, "status")
         self._drawn = tokens.reshape(count)
@@ -118,7 +129,7 @@ cdef class Step:
         cdef bint torch
         if mask is not None or bias is not None or not self._is_free():
             return None
-        if not self._hold(held, logits, &batch, &torch):
+        if not self._find_rows(held, logits, &batch, &torch):
             return None
         if sequences is not self._ids and self._as_ids(sequences) != self._ids:
             return None
@@ -134,13 +145,17 @@ cdef class Step:
     cdef bint _is_free(self) except -1:
         return self.ready and len(self._owner) == 0
 
-    cdef bint _hold(self, Held& held, logits, Batch* batch, bint* torch) except -1:
-        """Find the rows where they lie; False where they are not as many or not as long."""
+    cdef bint _find_rows(self, Held& held, logits, Batch* batch, bint* torch) except -1:
+        """Find the rows where they lie; False where they are not as many, or of no good length."""
         cdef int dtype = _hold_logits(held, logits, self._memory_of_logits, torch)
         cdef int last = held.buffer.ndim - 1
-        if not 0 <= last <= 1 or held.buffer.shape[last] != self._columns:
+        if not 0 <= last <= 1:
             return False
-        _describe_rows(&held.buffer, dtype, self._vocabulary, batch)
+        cdef int64_t columns = held.buffer.shape[last]
+        cdef int64_t vocabulary = self._valid_vocab or columns
+        if not 1 <= vocabulary <= min(columns, self._most):
+            return False
+        _describe_rows(&held.buffer, dtype, vocabulary, batch)
         return batch.rows == len(self._outputs)
 
     cdef bint _draw(self, const Batch& batch) except -1:
@@ -155,24 +170,25 @@ cdef class Step:
             if self._skipped[b] > MAX_POSITION - length:
                 return False
             settings[b].position = self._skipped[b] + length
-        memset(status, 0, batch.rows)
-        if _is_brief(batch, nothing[0], self._answers):
+        if not _is_brief(batch, nothing[0], self._answers):
+            self._owner["thread"] = PyThread_get_thread_ident()
+        try:
             _sample(self._kernels, batch, nothing[0], settings, self._n_threads, self._answers,
                     status)
-        else:
-            self._owner["thread"] = PyThread_get_thread_ident()
-            try:
-                _sample(self._kernels, batch, nothing[0], settings, self._n_threads,
-                        self._answers, status)
-            finally:
+            for b in range(batch.rows):
+                if status[b]:
+                    return False
+        finally:
+            # The general way leaves rows alone that come to it with a status.
+            memset(status, 0, batch.rows)
+            if self._owner:
                 self._owner.clear()
-        for b in range(batch.rows):
-            if status[b]:
-                return False
         return True
 
     cdef int _append(self) except -1:
         cdef int64_t b
+        for b in range(len(self._outputs)):
+            _make_room(<array.array>self._outputs[b])
         for b in range(len(self._outputs)):
             array.extend_buffer(<array.array>self._outputs[b],
                                 <char*>(self._answers.tokens + b), 1)

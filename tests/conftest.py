@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support import Engine, native
+from support import Engine, native, usable_engines
 
 
 def pytest_configure() -> None:
@@ -42,6 +42,12 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.param
 
 
+@pytest.fixture(params=usable_engines()[1:], ids=lambda engine: engine.isa)
+def native_engine(request: pytest.FixtureRequest) -> Engine:
+    """The engine that prepares calls, on every instruction set."""
+    return request.param
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _more_threads_than_processors() -> Iterator[None]:
     """Let `n_threads` have what it asks for: a test of seven threads needs no seven processors."""
@@ -50,4 +56,4 @@ def _more_threads_than_processors() -> Iterator[None]:
         return
     native.limit_threads(16)
     yield
-    native.limit_threads(0)
+    native.limit_threads(native._limit_in(os.environ.get("FASTSAMPLE_NUM_THREADS", "")))

@@ -1,61 +1,24 @@
-"""Prepared calls: equal to the general way in all but time, and declined where anything is odd."""
+"""Prepared steps: equal to the general way in all but time, and declined where anything is odd."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs import DTYPES, anywhere
+from jobs import DTYPES
+from prepared_calls import ByDlpack, equal_answers, in_some_form, refuse
 from sampler_steps import PARAMS, PENALISED, RNG, STEPS
-from strategies import Rng, pick, random_filters
-from support import Engine, same_bits, usable_engines
+from strategies import pick, random_filters
+from support import Engine
 
 from fastsample import Sampler, SamplingParams, sample
-
-try:
-    import torch
-except ModuleNotFoundError:
-    torch = None
-try:
-    import ml_dtypes
-except ModuleNotFoundError:
-    ml_dtypes = None
 
 pytest.importorskip("fastsample._native", reason="fastsample._native is not built")
 
 ROW = STEPS[0, 0]
-
-
-class Labelled(np.ndarray):
-    """An array of somebody else's class."""
-
-
-class ByDlpack:
-    """Logits that are neither an array nor a tensor; `before` runs while they are looked at."""
-
-    def __init__(self, array: np.ndarray, before: Callable[[], Any] = lambda: None) -> None:
-        self.array, self.before = array, before
-
-    def __dlpack__(self, **keywords: Any) -> Any:
-        self.before()
-        return self.array.__dlpack__(**keywords)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-
-def refuse(*_: Any) -> None:
-    pytest.fail("the general way was gone")
-
-
-@pytest.fixture(params=usable_engines()[1:], ids=lambda engine: engine.isa)
-def native(request: pytest.FixtureRequest) -> Engine:
-    """The engine that prepares calls, on every instruction set."""
-    return request.param
 
 
 def pair(engine: Engine, first: Any, params: SamplingParams = PARAMS, **how: Any) -> list[Sampler]:
@@ -72,57 +35,12 @@ def pair(engine: Engine, first: Any, params: SamplingParams = PARAMS, **how: Any
     return samplers
 
 
-def equal_answers(one: Any, other: Any) -> bool:
-    """Of the same type, and equal."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, np.ndarray):
-        return same_bits(one, other)
-    if torch is not None and isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
-    return bool(one == other)
-
-
 # ---------------------------------------------------------------- any rows
-
-
-def in_some_form(rng: Rng, rows: np.ndarray, folder: Any) -> Any:
-    """The same logits as one of the things that can hold them."""
-    if rows.dtype == np.uint16:  # bfloat16
-        forms = []
-        if ml_dtypes is not None:
-            forms.append(lambda: rows.view(ml_dtypes.bfloat16))
-        if torch is not None:
-            forms.append(lambda: torch.from_numpy(rows.view(np.int16).copy()).view(torch.bfloat16))
-        if not forms:
-            pytest.skip("needs ml_dtypes or torch for bfloat16")
-        return pick(rng, forms)()
-
-    def frozen() -> np.ndarray:
-        copy = rows.copy()
-        copy.flags.writeable = False
-        return copy
-
-    def mapped() -> np.ndarray:
-        np.save(folder / "rows.npy", rows)
-        return np.load(folder / "rows.npy", mmap_mode="r")
-
-    forms = [
-        *[lambda: anywhere(rng, rows)] * 3,
-        *(frozen, mapped),
-        lambda: rows.view(Labelled),
-        lambda: ByDlpack(rows),
-    ]
-    if torch is not None:
-        padded = np.concatenate([rows, rows], axis=-1)
-        forms.append(lambda: torch.from_numpy(padded)[:, : rows.shape[1]])
-        forms.append(lambda: torch.from_numpy(np.ascontiguousarray(rows.T)).T)
-    return pick(rng, forms)()
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
 @pytest.mark.parametrize("seed", range(60))
-def test_any_rows(native: Engine, seed: int, tmp_path: Any) -> None:
+def test_any_rows(native_engine: Engine, seed: int, tmp_path: Any) -> None:
     rng = np.random.default_rng(seed)
     n_rows = int(rng.choice([1, 1, 2, 5]))
     columns = int(rng.choice([1, 2, 16, 129, 1_000, 5_000]))
@@ -131,7 +49,7 @@ def test_any_rows(native: Engine, seed: int, tmp_path: Any) -> None:
     is_one = n_rows == 1 and rng.random() < 0.7
     how = {"valid_vocab": int(rng.integers(1, columns + 1)) if rng.random() < 0.3 else None}
     first = np.zeros((columns,) if is_one else (n_rows, columns), np.float32)
-    prepared, general = pair(native, first, params, **how)
+    prepared, general = pair(native_engine, first, params, **how)
     for _ in range(4):
         logits = in_some_form(rng, make(rng, n_rows, columns), tmp_path)
         if is_one and not isinstance(logits, ByDlpack):
@@ -150,7 +68,14 @@ def test_any_rows(native: Engine, seed: int, tmp_path: Any) -> None:
         ]
 
 
-def test_rows_of_another_shape_go_the_general_way() -> None:
+@pytest.mark.parametrize("valid_vocab", [None, 100])
+def test_rows_of_any_number_of_columns(native_engine: Engine, valid_vocab: int | None) -> None:
+    prepared, general = pair(native_engine, STEPS[0], valid_vocab=valid_vocab)
+    for rows in (STEPS[1, :, :100], STEPS[2], STEPS[3, :, :150], STEPS[4, :, :101]):
+        assert equal_answers(prepared(rows), general(rows))
+
+
+def test_rows_of_another_shape() -> None:
     sampler, expected = Sampler(PARAMS), Sampler(PARAMS)
     expected._make_step = None
     for logits in (ROW, ROW[None], ROW[:100], STEPS[1, :1, :150], ROW.astype(np.float16), ROW):
@@ -166,9 +91,14 @@ def test_named_sequences() -> None:
     for position, ids in enumerate(calls):
         rows = STEPS[position % 8, : 3 if ids is None else np.size(ids)]
         assert equal_answers(sampler(rows, sequences=ids), expected(rows, sequences=ids))
+
+
+@pytest.mark.parametrize("ids", [True, (True,), [True]])
+def test_true_is_not_the_number_1(ids: Any) -> None:
+    sampler = Sampler([SamplingParams(seed=seed) for seed in range(3)])
+    sampler(STEPS[0, :1], sequences=[1])
     with pytest.raises(TypeError, match="must be numbers of sequences, got bool True"):
-        sampler(STEPS[0, :1], sequences=True)
-        sampler(STEPS[0, :1], sequences=(True,))
+        sampler(STEPS[0, :1], sequences=ids)
 
 
 # ---------------------------------------------------------------- what is declined
@@ -188,7 +118,8 @@ DECLINED: dict[str, dict[str, Any]] = {
     "sequences": {"sequences": [3, 2, 1, 0]},
     "rows": {"logits": STEPS[0, :3]},
     "one row": {"logits": ROW},
-    "columns": {"logits": STEPS[0, :, :100]},
+    "no columns": {"logits": STEPS[0, :, :0]},
+    "too many columns": {"logits": np.broadcast_to(np.float32(0), (4, 2**22 + 1))},
     "dimensions": {"logits": STEPS},
     "nan": {"logits": spoilt(np.nan)},
     "inf": {"logits": spoilt(np.inf)},
@@ -197,17 +128,49 @@ DECLINED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", DECLINED)
-def test_what_is_declined_changes_nothing(native: Engine, name: str) -> None:
+def test_what_is_declined_changes_nothing(native_engine: Engine, name: str) -> None:
     given = {"logits": STEPS[1], "sequences": None, "mask": None, "bias": None, **DECLINED[name]}
-    sampler, twin = pair(native, STEPS[0])
+    sampler, twin = pair(native_engine, STEPS[0])
     batch = sampler._roster.batch
     assert batch.step(*given.values()) is None
+    assert not batch.outcome.status.any()
     assert [one.tolist() for one in batch.outputs] == [twin.sequence(b).output for b in twin.ids]
     assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
 
 
-def test_errors_are_those_of_the_general_way(native: Engine) -> None:
-    sampler = Sampler(PARAMS, engine=native.name, isa=native.isa)
+def test_a_vocabulary_beyond_the_columns_is_declined(native_engine: Engine) -> None:
+    (sampler, _) = pair(native_engine, STEPS[0], valid_vocab=100)
+    assert sampler._roster.batch.step(STEPS[1, :, :99]) is None
+
+
+def test_rows_that_are_good_again_at_the_second_look(native_engine: Engine) -> None:
+    """The general way draws from what it finds, whatever the prepared one had found."""
+    sampler, twin = (Sampler(PARAMS, engine="native", isa=native_engine.isa) for _ in range(2))
+    for one in (sampler, twin):
+        one(STEPS[0])
+    looks = iter([spoilt(np.nan), STEPS[1]])
+    logits = ByDlpack(STEPS[1], lambda: setattr(logits, "array", next(looks)))
+    assert equal_answers(sampler(logits), twin(STEPS[1]))
+
+
+def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> None:
+    memory = pytest.importorskip("_testcapi", reason="a Python without its test modules")
+    sampler, _ = pair(native_engine, STEPS[0])
+    batch, failed = sampler._roster.batch, 0
+    for start in range(60):
+        memory.set_nomemory(start, start + 1)
+        try:
+            batch.step(STEPS[1])
+        except MemoryError:
+            failed += 1
+        finally:
+            memory.remove_mem_hooks()
+        assert len(set(map(len, batch.outputs))) == 1
+    assert failed
+
+
+def test_errors_are_those_of_the_general_way(native_engine: Engine) -> None:
+    sampler = Sampler(PARAMS, engine=native_engine.name, isa=native_engine.isa)
     for bad in (spoilt(np.nan), STEPS[0, :3], STEPS, STEPS[0].astype(np.float64), "row", None):
         sampler.reset()
         sampler(STEPS[0])
@@ -322,100 +285,3 @@ def test_a_long_call_takes_the_turn() -> None:
         done.set()
         thread.join()
     assert sampler._turn.owner == {}
-
-
-# ---------------------------------------------------------------- sample
-
-
-@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
-@pytest.mark.parametrize("seed", range(60))
-def test_sample_of_any_row(native: Engine, seed: int, tmp_path: Any) -> None:
-    rng = np.random.default_rng(seed)
-    columns = int(rng.choice([1, 2, 16, 129, 5_000]))
-    make = pick(rng, list(DTYPES.values()))
-    logits = in_some_form(rng, make(rng, 1, columns), tmp_path)
-    if isinstance(logits, ByDlpack):
-        logits.array = logits.array[0]
-    else:
-        logits = logits[0]
-    place = {"seed": int(rng.integers(2**64, dtype=np.uint64)), "position": int(rng.integers(99))}
-    how = {**random_filters(rng, columns), **place, "engine": native.name, "isa": native.isa}
-    general = sample(logits, **how, on_invalid="mark")
-    if int(general.status):
-        with pytest.raises(ValueError, match=r"`logits` (holds|is)"):
-            sample(logits, **how)
-        return
-    prepared = sample(logits, **how)
-    for name in ("tokens", "kept_count", "status"):
-        assert equal_answers(getattr(prepared, name), getattr(general, name)), name
-    assert prepared.seed == general.seed
-    assert prepared.logprobs is prepared.ranks is prepared.top_tokens is None
-
-
-def is_prepared(logits: Any, **arguments: Any) -> bool:
-    """Whether a call of `sample` goes the prepared way."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["fastsample.sample"], "as_rows", refuse)
-        try:
-            sample(logits, **arguments)
-        except pytest.fail.Exception:
-            return False
-    return True
-
-
-PLACE = {"seed": 1, "position": 2}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({}, True),
-        ({"stream": 3, "temperature": 0, "top_k": None, "min_keep": 2}, True),
-        ({"presence_penalty": 2, "repetition_scope": 8, "n_threads": 2}, True),
-        ({"stages": ("top_k", "top_p", "temperature", "min_p")}, True),
-        ({"temperature": np.float64(0.5)}, True),
-        ({"temperature": np.float32(0.5)}, False),
-        ({"stages": ["top_k", "top_p", "temperature", "min_p"]}, False),
-        ({"position": np.int64(2)}, False),
-        ({"temperature": [0.5]}, False),
-        ({"seed": [1]}, False),
-        ({"stream": "row"}, False),
-        ({"mask": one_banned()}, False),
-        ({"n": 1}, False),
-        ({"logprobs": 0}, False),
-        ({"valid_vocab": 100}, False),
-        ({"engine": "reference"}, False),
-    ],
-)
-def test_what_sample_prepares(arguments: dict[str, Any], expected: bool) -> None:
-    assert is_prepared(ROW, **{**PLACE, **arguments}) is expected
-
-
-def test_only_one_row_without_an_axis_is_prepared() -> None:
-    assert is_prepared(ROW, **PLACE)
-    assert not is_prepared(STEPS[0], **PLACE, stream="row")
-    assert not is_prepared(ROW)  # a fresh seed
-
-
-@pytest.mark.parametrize("name", ["top_k", "temperature", "min_keep", "seed", "position", "stream"])
-def test_true_does_not_pass_for_1(name: str) -> None:
-    given = {**PLACE, name: 1}
-    sample(ROW, **given)
-    with pytest.raises(TypeError, match=f"`{name}` must be a"):
-        sample(ROW, **{**given, name: True})
-
-
-@pytest.mark.parametrize("name", ["seed", "position", "stream"])
-@pytest.mark.parametrize("value", [-1, 2**64, 2**70])
-def test_places_out_of_range(name: str, value: int) -> None:
-    with pytest.raises(ValueError, match=rf"`{name}` must be in \[0, 2\*\*"):
-        sample(ROW, **{**PLACE, name: value})
-
-
-def test_results_have_memory_of_their_own() -> None:
-    first = sample(ROW, **PLACE)
-    token = int(first.tokens)
-    first.kept_count[...] = -5
-    for position in range(50):
-        assert sample(ROW, seed=1, position=position).kept_count == 200
-    assert first.tokens == token

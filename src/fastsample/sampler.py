@@ -15,7 +15,7 @@ from .drawing import as_result, as_told, draw, first_bad, marks
 from .engines import Run, Step, resolve
 from .job import Job
 from .latency import Latency
-from .logits import Rows, as_rows, memory_of_logits
+from .logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits
 from .members import Members
 from .params import SamplingParams, check_threads, make_plan
 from .result import SampleResult, as_given
@@ -124,7 +124,7 @@ class Sampler(Members):
             {
                 "roster": Roster(params, prompt, keywords),
                 "valid_vocab": valid_vocab,
-                "measure": _checked(measure),
+                "measure": check_measure(measure),
                 "engine": engine,
                 "isa": isa,
                 "n_threads": check_threads(n_threads),
@@ -214,22 +214,22 @@ class Sampler(Members):
             if np.count_nonzero(batch.outcome.status):
                 raise first_bad(job, rows.shape, batch.outcome.status)
             tokens = batch.drawn.tolist()
-            self._prepare(batch, rows)
+            self._prepare(batch)
             self._roster.move_on(batch, tokens)
             drawn = as_given(batch.drawn.copy(), rows.shape, torch=rows.torch)
             self._record(started, len(tokens))
         return drawn if rows.shape else tokens[0]
 
-    def _prepare(self, batch: Batch, rows: Rows) -> None:
-        """Let the engine prepare calls of this batch with such rows that nothing adjusts."""
+    def _prepare(self, batch: Batch) -> None:
+        """Let the engine prepare calls of this batch with rows that nothing adjusts."""
         if self._make_step is None or batch.step is not None or batch.has_penalties:
             return
         batch.step = self._make_step(
             batch.ids,
             batch.outputs,
             [one.skipped for one in batch.sequences],
-            rows.values.shape[1],
-            rows.vocabulary,
+            self._valid_vocab or 0,
+            MAX_VOCABULARY,
             batch.plan,
             batch.outcome.tokens,
             batch.outcome.status,
@@ -353,7 +353,7 @@ class Sampler(Members):
         return f"Sampler({params}, position={self.position})"
 
 
-def _checked(measure: Any) -> bool:
+def check_measure(measure: Any) -> bool:
     """Check a switch: a bool and nothing else."""
     if not isinstance(measure, bool):
         raise TypeError(

@@ -64,14 +64,14 @@ def native_sample(changed: dict[str, Any]) -> None:
     native.sample(**{**arguments, **changed})
 
 
-def told(n_top: int, **changed: Any) -> dict[str, Any]:
-    """Arguments for one form, told with so many top tokens."""
+def told(n_top: int, n_forms: int = 1, **changed: Any) -> dict[str, Any]:
+    """Arguments for so many forms, told with so many top tokens."""
     return {
-        "forms": ("raw",),
-        "logprobs": np.empty((1, 4)),
-        "ranks": np.empty((1, 4), np.int64),
-        "top_tokens": np.empty((1, 4, n_top), np.int64),
-        "top_logprobs": np.empty((1, 4, n_top)),
+        "forms": ("raw",) * n_forms,
+        "logprobs": np.empty((n_forms, 4)),
+        "ranks": np.empty((n_forms, 4), np.int64),
+        "top_tokens": np.empty((n_forms, 4, n_top), np.int64),
+        "top_logprobs": np.empty((n_forms, 4, n_top)),
         **changed,
     }
 
@@ -101,6 +101,7 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"bias": lists_with(values=np.ones(2, np.float32))}, "values must have 3 items"),
     ({"bias": lists_with(values=np.ones(3))}, "values must have items of 4 bytes, got 8"),
     ({"mask": np.ones((3, 1), np.uint32)}, "mask must have one row, or one for each row of"),
+    (told(2, n_forms=4), "forms must be at most 3"),
     (told(4), "top_tokens cannot hold more tokens than the vocabulary"),
     (told(2, logprobs=np.empty((1, 3))), "logprobs must have 4 items"),
     (told(2, ranks=np.empty((2, 4), np.int64)), "ranks must have 4 items"),
@@ -114,8 +115,8 @@ def native_step(changed: dict[str, Any]) -> None:
         "ids": None,
         "outputs": [array("q") for _ in range(4)],
         "skipped": [0] * 4,
-        "columns": 3,
-        "vocabulary": 3,
+        "valid_vocab": 0,
+        "most": 3,
         "plan": make_plan(4),
         "tokens": np.empty((4, 1), np.int64),
         "status": np.zeros(4, np.uint8),
@@ -130,13 +131,16 @@ def native_step(changed: dict[str, Any]) -> None:
     native.Step(**{**arguments, **changed})
 
 
+FIXED_PLAN = np.frombuffer(make_plan(4).tobytes(), SETTINGS)
+
 BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"outputs": [array("q")] * 3}, "outputs must be arrays of int64, one for each number in ski"),
     ({"outputs": [array("i")] * 4}, "outputs must be arrays of int64, one for each number in ski"),
     ({"outputs": [[]] * 4}, "outputs must be arrays of int64, one for each number in skipped"),
-    ({"columns": 2}, "columns must be at least `vocabulary`"),
-    ({"vocabulary": 0}, "columns must be at least `vocabulary`"),
+    ({"valid_vocab": 4}, "valid_vocab must be at most `most`"),
+    ({"valid_vocab": -1}, "valid_vocab must be at most `most`"),
     ({"plan": make_plan(3)}, "plan must have 4 items"),
+    ({"plan": FIXED_PLAN}, "buffer source array is read-only"),
     ({"tokens": np.empty((3, 1), np.int64)}, "tokens must have shape (rows, draws)"),
     ({"status": np.zeros(5, np.uint8)}, "status must have 4 items"),
     ({"latency": (array("q"), array("q", [0] * 4))}, "counts must have 3712 items"),

@@ -1,8 +1,13 @@
-"""The engines. Each is a module with three doors, and all give the same bits.
+"""The engines. Each is a module with these doors, and all give the same bits.
 
     run(job, out, *, isa=None, n_threads=None) -> None
     write_law(name, job, out, status, *, isa=None, n_threads=None) -> None
     kept_sets(job, status, *, isa=None, n_threads=None) -> KeptSets
+
+Two more prepare calls that are made again and again, where an engine has them:
+
+    make_step(...) -> Step, with which a `Sampler` draws
+    make_draw(...) -> Draw, with which `sample` does
 
 An engine reads a `Job`, writes where it is told, and raises for nothing that a row holds.
 """
@@ -111,7 +116,7 @@ class Draw(Protocol):
 
 
 class Engine(NamedTuple):
-    """An engine: its name, its doors, and what makes a `Step` and a `Draw`, where it has that."""
+    """An engine: its name and its doors."""
 
     name: str
     run: Run

@@ -23,7 +23,9 @@ _LAWS: dict[str, Callable[..., None]] = {
 
 
 def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None) -> None:
-    """Draw for every row, with the GIL released.
+    """Draw for every row, with the GIL released unless the call is brief.
+
+    It is with up to 2,048 logits and draws, all rows together, and no histories to look at.
 
     Parameters
     ----------
