@@ -31,8 +31,8 @@ cdef bint _holds_tokens(output):
 
 
 cdef int _make_room(array.array output) except -1:
-    """Make the next item certain to find memory; no length changes."""
-    cdef Py_ssize_t length = len(output)
+    """Find memory for one more item; no length changes."""
+    cdef Py_ssize_t length = output.ob_size
     array.resize_smart(output, length + 1)
     output.ob_size = length
     return 0
@@ -187,11 +187,13 @@ cdef class Step:
 
     cdef int _append(self) except -1:
         cdef int64_t b
+        cdef array.array output
+        for output in self._outputs:
+            _make_room(output)
         for b in range(len(self._outputs)):
-            _make_room(<array.array>self._outputs[b])
-        for b in range(len(self._outputs)):
-            array.extend_buffer(<array.array>self._outputs[b],
-                                <char*>(self._answers.tokens + b), 1)
+            output = <array.array>self._outputs[b]
+            output.data.as_longlongs[output.ob_size] = self._answers.tokens[b]
+            output.ob_size += 1
         return 0
 
     cdef object _answer(self, int ndim, bint torch):
