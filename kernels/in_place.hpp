@@ -58,9 +58,16 @@ struct Spread {
   double each;
 };
 
-// For rows that fool the spread tokens: half of the keys that are left.
+// For rows that fool the spread tokens: half of the keys that are left. A key whose logit is a denormal is no
+// token's and says nothing of unread logits: the next one that is takes its place, or else the last before.
 inline Guess halve(const Bracket& bracket) {
-  return {bracket.low + (bracket.high - bracket.low) / 2, bracket.high};
+  const uint64_t middle = bracket.low + (bracket.high - bracket.low) / 2;
+  const float logit = logit_of(middle);
+  if (ordered(read(logit)) == ordered(logit)) return {middle, bracket.high};
+  const uint64_t next = key_above(logit);
+  if (next < bracket.high) return {next, bracket.high};
+  const uint64_t last = key_of(logit > 0 ? 0.0f : -kSmallestNormal, 0);
+  return {last > bracket.low ? last : bracket.low, bracket.high};
 }
 
 // Lists tokens of the bracket from vectors that lie evenly over the row; returns how many.

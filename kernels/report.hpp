@@ -57,7 +57,8 @@ inline void first_keys(const Row& row, Workspace& work, float top, int64_t count
   int64_t found = head.count;
   for (int64_t b = 0; found < count && b < row.blocks(); ++b) {
     const char* block = row.block(b);
-    for (int64_t i = 0; i < kBlock && found < count; ++i) {
+    const int64_t rest = row.vocabulary() - b * kBlock;
+    for (int64_t i = 0; i < kBlock && i < rest && found < count; ++i) {
       const int64_t token = b * kBlock + i;
       if (load_one(block + 4 * i) == -kInfinity) {
         work.keys[found++] = key_of(-kInfinity, token);

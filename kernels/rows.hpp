@@ -61,13 +61,6 @@ inline Floats widen_float16(const char* source) {
 #endif
 }
 
-inline float widen_one(const char* source, DType dtype) {
-  if (dtype == kFloat32) return load_one(source);
-  char lanes[2 * kLanes] = {};
-  std::memcpy(lanes, source, 2);
-  return dtype == kFloat16 ? widen_float16(lanes)[0] : widen_bfloat16(lanes)[0];
-}
-
 // Rule 2 behind the mask. The result of every operation is read as rule 1 reads an input.
 inline float edited(float logit, const Edit& edit, const Adjustment& a) {
   float x = read(read(logit) + edit.bias);
@@ -172,20 +165,26 @@ class Row {
 
   void widen(int64_t first, int64_t count) const {
     const char* source = logits_.data + first * logits_.step;
-    const DType dtype = logits_.dtype;
-    if (count == kBlock && logits_.step == 2) {
-      for (int64_t i = 0; i < kBlock; i += kLanes) {
-        store(made_ + i, dtype == kFloat16 ? widen_float16(source + 2 * i)
-                                           : widen_bfloat16(source + 2 * i));
-      }
-      return;
-    }
-    if (dtype == kFloat32 && logits_.step == 4) {
+    if (logits_.dtype != kFloat32) {
+      widen_halves(source, count);
+    } else if (logits_.step == 4) {
       std::memcpy(made_, source, static_cast<size_t>(4 * count));
     } else {
-      for (int64_t i = 0; i < count; ++i) made_[i] = widen_one(source + i * logits_.step, dtype);
+      for (int64_t i = 0; i < count; ++i) made_[i] = load_one(source + i * logits_.step);
     }
     for (int64_t i = count; i < kBlock; ++i) made_[i] = -kInfinity;
+  }
+
+  void widen_halves(const char* source, int64_t count) const {
+    char gathered[2 * kBlock] = {};
+    if (count < kBlock || logits_.step != 2) {
+      for (int64_t i = 0; i < count; ++i) std::memcpy(gathered + 2 * i, source + i * logits_.step, 2);
+      source = gathered;
+    }
+    for (int64_t i = 0; i < kBlock; i += kLanes) {
+      store(made_ + i, logits_.dtype == kFloat16 ? widen_float16(source + 2 * i)
+                                                 : widen_bfloat16(source + 2 * i));
+    }
   }
 
   void adjust(int64_t b) const {
