@@ -196,7 +196,10 @@ class Roster:
                 batch.step.ready = True
 
     def _take_batch(self) -> Batch | None:
-        """Take the last call's batch away: no other call may use it now."""
+        """Take the last call's batch away: no other call may use it now.
+
+        Before anything changes, so that an interrupt leaves no step behind that is out of date.
+        """
         batch = self.batch
         if batch is not None and batch.step is not None:
             batch.step.ready = False
@@ -208,26 +211,27 @@ class Roster:
         self._check_comes_and_goes("add")
         number = self._next_id
         self._next_id += 1  # first: an interrupt here loses a number, never a sequence
-        self._sequences[number] = sequence
         self._take_batch()
+        self._sequences[number] = sequence
         return number
 
     def remove(self, number: int) -> State:
         """Let a sequence go."""
         self._check_comes_and_goes("remove")
         (sequence,) = self.chosen((number,))
-        del self._sequences[number]
         self._take_batch()
+        del self._sequences[number]
         return sequence
 
     def reset(self, position: int, ids: tuple[int, ...] | None) -> None:
         """Put sequences at a position; all of them at 0 start anew, open where they began so."""
-        for sequence in self.chosen(ids):
+        sequences = self.chosen(ids)
+        self._take_batch()
+        for sequence in sequences:
             sequence.go_to(position)
         if self._widens and position == 0 and ids is None:
             self._sequences = {0: self._sequences[0]}
             self._is_open = True
-        self._take_batch()
 
     def copy(self) -> Roster:
         """Copy it and every sequence."""
