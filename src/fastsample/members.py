@@ -88,8 +88,7 @@ class Members:
         with self._turn:
             chosen = self._roster.chosen(as_ids(sequences))
             lists = token_lists("tokens", tokens, len(chosen), skip_marks=True)
-            for sequence, accepted in zip(chosen, lists, strict=True):
-                sequence.output.extend(accepted)
+            self._roster.accept(chosen, lists)
 
     def add(
         self,
