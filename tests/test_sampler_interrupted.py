@@ -1,4 +1,4 @@
-"""A `Sampler` whose calls are cut short, or used inside one another: what it draws next fits what it tells."""
+"""A `Sampler` whose calls are cut short, or stand in one another: it draws what it tells."""
 
 from __future__ import annotations
 
