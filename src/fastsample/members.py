@@ -73,7 +73,8 @@ class Members:
         Raises
         ------
         TypeError, ValueError
-            Something else than tokens, an unknown or repeated number, another number of entries.
+            Something else than tokens, an unknown or repeated number, another number of entries,
+            tokens at position 2**64 or beyond; then nobody's are appended.
         RuntimeError
             Another thread is using this sampler.
 

@@ -220,6 +220,12 @@ class Roster:
 
     def accept(self, sequences: list[State], lists: list[Tokens]) -> None:
         """Give each sequence its tokens."""
+        for sequence, accepted in zip(sequences, lists, strict=True):
+            if sequence.position + len(accepted) > MAX_POSITION + 1:
+                raise ValueError(
+                    f"`tokens` must end before position 2**64, got {len(accepted)} from position "
+                    f"{sequence.position} on (reset(position) goes back)"
+                )
         self._stop_what_is_under_way()
         # In one call of C code, so that an interrupt finds all of them moved on or none.
         list(map(array.extend, [one.output for one in sequences], lists))

@@ -33,6 +33,11 @@ def call_after_the_last_position(sampler: Sampler) -> None:
     sampler(ROW)
 
 
+def accept_after_the_last_position(sampler: Sampler) -> None:
+    sampler.reset(2**64 - 1)
+    sampler.accept([1, 2])
+
+
 def call_with_another_number_of_rows(sampler: Sampler) -> None:
     sampler(ROWS)
     sampler(ROWS[:2])
@@ -128,6 +133,11 @@ MISTAKES = [
         call_after_the_last_position,
         ValueError,
         "`position` must be in [0, 2**64), got 18446744073709551616 (every position of this",
+    ),
+    of_one(
+        accept_after_the_last_position,
+        ValueError,
+        "`tokens` must end before position 2**64, got 2 from position 18446744073709551615 on (",
     ),
     of_one(call_while_in_use, RuntimeError, "this Sampler is being used by another thread"),
     of_one(
