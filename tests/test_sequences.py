@@ -414,6 +414,17 @@ def test_the_last_position_of_one_stops_the_batch() -> None:
     assert [sampler.sequence(n).position for n in (0, 1)] == [1, 2**64]
 
 
+def test_the_last_position_of_one_stops_what_is_accepted() -> None:
+    sampler = made()
+    sampler.reset(2**64 - 1, sequences=1)
+    before = [sampler.sequence(number).output for number in sampler.ids]
+    with pytest.raises(ValueError, match="must end before position 2"):
+        sampler.accept([[1, 2]] * len(before))
+    assert [sampler.sequence(number).output for number in sampler.ids] == before
+    sampler.accept([[1]] * len(before))
+    assert sampler.sequence(1).position == 2**64
+
+
 def test_another_thread_is_refused() -> None:
     sampler = made()
     held, finish, run = threading.Event(), threading.Event(), sampler._run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ _BITS = 6
 """Below 2**6 ns each nanosecond has a bucket; above, each doubling has 2**6 of equal width."""
 
 _BUCKETS = (63 - _BITS + 1) << _BITS
+_MOST = 2**63 - 1
 _CALLS, _TOKENS, _TOTAL, _LONGEST = range(4)
 
 _NANOSECONDS, _GIVEN = (
@@ -22,7 +24,7 @@ _NANOSECONDS, _GIVEN = (
         rule="in [0, 2**63)",
         way_out=way_out,
         low=0,
-        high=2**63 - 1,
+        high=_MOST,
         dtype=np.int64,
     )
     for name, way_out in (
@@ -84,23 +86,28 @@ class Latency:
         Parameters
         ----------
         nanoseconds : int
-            What it took, in [0, 2**63).
+            What it took, in [0, 2**63); so must be the sum over all calls, which is 292 years.
         tokens : int
-            How many tokens it gave, in [0, 2**63).
+            How many tokens it gave, in [0, 2**63), as their sum.
 
         Raises
         ------
         TypeError, ValueError
-            Not an integer, or out of range.
+            Not an integer, or out of range; then nothing is added.
         """
         took, given = _NANOSECONDS.one(nanoseconds), _GIVEN.one(tokens)
         shift = max(took.bit_length() - 1 - _BITS, 0)
-        self._counts[(shift << _BITS) + (took >> shift)] += 1
         sums = self._sums
+        total, tokens = sums[_TOTAL] + took, sums[_TOKENS] + given
+        if total > _MOST or tokens > _MOST:
+            name, added = ("nanoseconds", total) if total > _MOST else ("tokens", tokens)
+            raise ValueError(
+                f"`{name}` must add up to less than 2**63, got {added} (reset() forgets all calls)"
+            )
+        longest = max(sums[_LONGEST], took)
+        self._counts[(shift << _BITS) + (took >> shift)] += 1
         sums[_CALLS] += 1
-        sums[_TOKENS] += given
-        sums[_TOTAL] += took
-        sums[_LONGEST] = max(sums[_LONGEST], took)
+        sums[_TOKENS], sums[_TOTAL], sums[_LONGEST] = tokens, total, longest
 
     def reset(self) -> None:
         """Forget all calls."""
@@ -160,12 +167,13 @@ class Latency:
         TypeError, ValueError
             Not a number, or out of range.
         """
-        share = _PERCENT.one(q) / 100
+        # The decimal that was written: its float, times a count, may round past a whole rank.
+        percent, whole = Decimal(str(_PERCENT.one(q))).as_integer_ratio()
         counts = np.frombuffer(self._counts, np.int64)
         up_to = np.cumsum(counts)
         if not up_to[-1]:
             return float("nan")
-        rank = max(int(np.ceil(share * up_to[-1])), 1)
+        rank = max(-(-percent * int(up_to[-1]) // (100 * whole)), 1)
         bucket = int(np.searchsorted(up_to, rank))
         low, high = _edge(bucket), _edge(bucket + 1)
         return min((low + high - 1) / 2, self.max)

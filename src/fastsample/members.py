@@ -73,7 +73,8 @@ class Members:
         Raises
         ------
         TypeError, ValueError
-            Something else than tokens, an unknown or repeated number, another number of entries.
+            Something else than tokens, an unknown or repeated number, another number of entries,
+            tokens at position 2**64 or beyond; then nobody's are appended.
         RuntimeError
             Another thread is using this sampler.
 
@@ -88,8 +89,7 @@ class Members:
         with self._turn:
             chosen = self._roster.chosen(as_ids(sequences))
             lists = token_lists("tokens", tokens, len(chosen), skip_marks=True)
-            for sequence, accepted in zip(chosen, lists, strict=True):
-                sequence.output.extend(accepted)
+            self._roster.accept(chosen, lists)
 
     def add(
         self,

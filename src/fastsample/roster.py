@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from copy import copy
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from .engines import Step
 from .job import Outcome
 from .logits import Rows
 from .params import MAX_POSITION, SamplingParams, make_plan, replace_fields
-from .sequences import State, is_per_sequence, prompts_of, start
+from .sequences import State, Tokens, is_per_sequence, prompts_of, start
 
 
 class Batch:
@@ -30,6 +31,8 @@ class Batch:
         The tokens in it.
     outputs : list of array
         The sequences' own.
+    due : list of array
+        Those to which the call under way will append; empty once another has used the sampler.
     has_penalties : bool
         Whether a step looks at their histories.
     step : Step or None
@@ -51,6 +54,7 @@ class Batch:
         )
         self.drawn = self.outcome.tokens.reshape(n_rows)
         self.outputs = [one.output for one in sequences]
+        self.due: list[Tokens] = []
         self.has_penalties = any(_has_penalties(one.params) for one in sequences)
         self.step: Step | None = None
         self._positions = self.plan["position"]
@@ -76,13 +80,21 @@ class Batch:
         return make_adjustments(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
 
     def append(self, tokens: list[int]) -> None:
-        """Give each sequence its token; -1 gives it none."""
-        outputs = self.outputs
-        if -1 in tokens:
-            outputs = [output for output, token in zip(outputs, tokens, strict=True) if token >= 0]
-            tokens = [token for token in tokens if token >= 0]
-        # In one call of C code, so that an interrupt finds all rows moved on or none.
-        list(map(array.append, outputs, tokens))
+        """Give each sequence its token, if `due` still says so; -1 gives it none."""
+        given = [token for token in tokens if token >= 0]
+        outputs = compress(self.due, [token >= 0 for token in tokens])
+        # In one call of C code, so that an interrupt finds all rows moved on or none, and what
+        # a signal's handler does with the sampler comes before all of them or after.
+        if len(list(map(array.append, outputs, given))) < len(given):
+            raise _used_meanwhile()
+
+
+def _used_meanwhile() -> RuntimeError:
+    return RuntimeError(
+        "this Sampler was used while one of its calls was under way, by a signal's handler, a "
+        "finalizer or an argument's own code, and the call has drawn nothing (what was done "
+        "meanwhile stands; call again)"
+    )
 
 
 def _has_penalties(params: SamplingParams) -> bool:
@@ -131,6 +143,7 @@ class Roster:
         self._sequences = dict(enumerate(sequences))
         self._next_id = len(sequences)
         self.batch: Batch | None = None
+        self._under_way: list[Tokens] | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -167,7 +180,8 @@ class Roster:
 
     def batch_of(self, n_rows: int, ids: tuple[int, ...] | None) -> Batch:
         """The batch of a call's rows: the last one, where it is the same and was handed back."""
-        batch = self._take_batch()
+        due: list[Tokens] = []
+        batch = self._take_batch(due)
         if batch is None or batch.ids != ids:
             sequences = self.chosen(ids)
             if self._is_open and ids is None:
@@ -181,22 +195,54 @@ class Roster:
                 f"{n_rows} (name the sequences that have a row with sequences=[...], or start anew "
                 "with reset())"
             )
+        batch.due = due
+        if self._under_way is due:
+            due.extend(batch.outputs)
         return batch
 
     def move_on(self, batch: Batch, tokens: list[int]) -> None:
-        """Take note of a call that has succeeded: its rows are the sequences from here on."""
+        """Take note of a call that has succeeded: its rows are the sequences from here on.
+
+        Not of one while which another has used the sampler: its rows may not be what they were.
+        """
+        all_rows = dict(enumerate(batch.sequences)) if batch.ids is None else self._sequences
+        if self._under_way is not batch.due:
+            raise _used_meanwhile()
         if self._is_open and batch.sequences:
-            all_rows = dict(enumerate(batch.sequences)) if batch.ids is None else self._sequences
             # Side by side, so that an interrupt finds both or none.
             self._sequences, self._is_open = all_rows, False
         batch.append(tokens)
-        if not self._is_open:
+        if self._under_way is batch.due and not self._is_open:
             self.batch = batch
             if batch.step is not None:
                 batch.step.ready = True
+            self._under_way = None
 
-    def _take_batch(self) -> Batch | None:
-        """Take the last call's batch away: no other call may use it now."""
+    def accept(self, sequences: list[State], lists: list[Tokens]) -> None:
+        """Give each sequence its tokens."""
+        for sequence, accepted in zip(sequences, lists, strict=True):
+            if sequence.position + len(accepted) > MAX_POSITION + 1:
+                raise ValueError(
+                    f"`tokens` must end before position 2**64, got {len(accepted)} from position "
+                    f"{sequence.position} on (reset(position) goes back)"
+                )
+        self._stop_what_is_under_way()
+        # In one call of C code, so that an interrupt finds all of them moved on or none.
+        list(map(array.extend, [one.output for one in sequences], lists))
+
+    def _stop_what_is_under_way(self, due: list[Tokens] | None = None) -> None:
+        """Let a call inside which another uses the sampler write nothing; `due` is the other's."""
+        if self._under_way is not None:
+            self._under_way.clear()
+        self._under_way = due
+
+    def _take_batch(self, due: list[Tokens] | None = None) -> Batch | None:
+        """Take the last call's batch away: no other call may use it now.
+
+        Before anything changes, so that an interrupt leaves no step behind that is out of date; and
+        after it, for a call that a signal's handler has made meanwhile.
+        """
+        self._stop_what_is_under_way(due)
         batch = self.batch
         if batch is not None and batch.step is not None:
             batch.step.ready = False
@@ -208,6 +254,7 @@ class Roster:
         self._check_comes_and_goes("add")
         number = self._next_id
         self._next_id += 1  # first: an interrupt here loses a number, never a sequence
+        self._take_batch()
         self._sequences[number] = sequence
         self._take_batch()
         return number
@@ -216,13 +263,16 @@ class Roster:
         """Let a sequence go."""
         self._check_comes_and_goes("remove")
         (sequence,) = self.chosen((number,))
+        self._take_batch()
         del self._sequences[number]
         self._take_batch()
         return sequence
 
     def reset(self, position: int, ids: tuple[int, ...] | None) -> None:
         """Put sequences at a position; all of them at 0 start anew, open where they began so."""
-        for sequence in self.chosen(ids):
+        sequences = self.chosen(ids)
+        self._take_batch()
+        for sequence in sequences:
             sequence.go_to(position)
         if self._widens and position == 0 and ids is None:
             self._sequences = {0: self._sequences[0]}
@@ -233,7 +283,7 @@ class Roster:
         """Copy it and every sequence."""
         twin = copy(self)
         twin._sequences = {number: copy(one) for number, one in self._sequences.items()}
-        twin.batch = None
+        twin.batch = twin._under_way = None
         return twin
 
     def _check_comes_and_goes(self, name: str) -> None:

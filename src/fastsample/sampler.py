@@ -65,7 +65,9 @@ class Sampler(Members):
 
     Penalties look at each sequence's own tokens: its prompt, and the output that the sampler keeps,
     both drawn and taken over with `accept`. One thread at a time may use a sampler; another is
-    refused.
+    refused. Where a signal's handler, a finalizer or an argument's own code uses it in the midst of
+    a call, what that did stands, and the call draws nothing and raises RuntimeError if it has
+    looked at its sequences already.
 
     Guarantees: a sequence's token is the one of ``fastsample.sample(row, seed=..., stream=...,
     position=..., prompt=..., output=...)`` with what `sequence` tells of it, whatever the machine
@@ -192,7 +194,7 @@ class Sampler(Members):
             B than there are sequences, for a token of the history that `logits` has no column for,
             and at position 2**64.
         RuntimeError
-            Another thread is using this sampler.
+            Another thread is using this sampler, or it was used in the midst of this call.
         """
         batch = self._roster.batch
         if batch is not None and batch.step is not None:
@@ -214,9 +216,10 @@ class Sampler(Members):
             if np.count_nonzero(batch.outcome.status):
                 raise first_bad(job, rows.shape, batch.outcome.status)
             tokens = batch.drawn.tolist()
-            self._prepare(batch)
-            self._roster.move_on(batch, tokens)
             drawn = as_given(batch.drawn.copy(), rows.shape, torch=rows.torch)
+            self._prepare(batch)
+            # Last: from here on the batch, and the memory of its tokens, are the next call's.
+            self._roster.move_on(batch, tokens)
             self._record(started, len(tokens))
         return drawn if rows.shape else tokens[0]
 

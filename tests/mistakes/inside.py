@@ -9,7 +9,9 @@ import numpy as np
 from support import SETTINGS, csr, make_plan, native
 from test_rounding import LIBRARY, MODES, rounding
 
-from fastsample import Latency, reference, reference_laws
+from fastsample import Latency, SamplingParams, reference, reference_laws
+from fastsample.roster import Batch
+from fastsample.sequences import start
 from mistakes import ROW, ROWS, Mistake
 
 
@@ -183,8 +185,16 @@ NATIVE = [
     ),
 ]
 ROUNDING_IS_KNOWN = MODES is not None and LIBRARY is not None
+UNDER_WAY = [
+    Mistake(
+        lambda: Batch(None, [start(SamplingParams(), array("q"))]).append([1]),
+        RuntimeError,
+        "this Sampler was used while one of its calls was under way",
+    )
+]
 MISTAKES = [
     *REFERENCE,
+    *UNDER_WAY,
     *(ROUNDING if ROUNDING_IS_KNOWN else []),
     *(NATIVE if native else []),
 ]

@@ -20,6 +20,11 @@ MISTAKES = [
         "`tokens` must be in [0, 2**63), got -1 (how many tokens a call gave)",
     ),
     Mistake(
+        lambda: [Latency.record(one, 2**62) for one in [Latency()] * 2],
+        ValueError,
+        "`nanoseconds` must add up to less than 2**63, got 9223372036854775808 (reset() forgets",
+    ),
+    Mistake(
         lambda: Latency().percentile(101),
         ValueError,
         "`q` must be in [0, 100], got 101.0 (a percentage: 50 for the median)",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastsample import Sampler, SamplingParams
-from mistakes import ROW, ROWS, Mistake
+from mistakes import ROW, ROWS, Foreign, Mistake
 
 TWO = [SamplingParams(seed=1), SamplingParams(seed=2)]
 
@@ -33,6 +33,11 @@ def call_after_the_last_position(sampler: Sampler) -> None:
     sampler(ROW)
 
 
+def accept_after_the_last_position(sampler: Sampler) -> None:
+    sampler.reset(2**64 - 1)
+    sampler.accept([1, 2])
+
+
 def call_with_another_number_of_rows(sampler: Sampler) -> None:
     sampler(ROWS)
     sampler(ROWS[:2])
@@ -41,6 +46,18 @@ def call_with_another_number_of_rows(sampler: Sampler) -> None:
 def call_while_in_use(sampler: Sampler) -> None:
     with sampler._turn, ThreadPoolExecutor(1) as another:
         another.submit(sampler, ROW).result()
+
+
+class Reentrant(Foreign):
+    """A mask that allows all tokens, and does something else while it is looked at."""
+
+    def __init__(self, before: Callable[[], Any]) -> None:
+        super().__init__(source=np.ones(3, bool))
+        self.before = before
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        self.before()
+        return super().__dlpack__(**keywords)
 
 
 def set_a_parameter(sampler: Sampler) -> None:
@@ -117,7 +134,17 @@ MISTAKES = [
         ValueError,
         "`position` must be in [0, 2**64), got 18446744073709551616 (every position of this",
     ),
+    of_one(
+        accept_after_the_last_position,
+        ValueError,
+        "`tokens` must end before position 2**64, got 2 from position 18446744073709551615 on (",
+    ),
     of_one(call_while_in_use, RuntimeError, "this Sampler is being used by another thread"),
+    of_one(
+        lambda s: s(ROW, mask=Reentrant(lambda: s(ROW))),
+        RuntimeError,
+        "this Sampler was used while one of its calls was under way, by a signal's handler, a",
+    ),
     of_one(
         lambda s: s.add(), TypeError, "`add` needs a Sampler made from a list, got one made from"
     ),
