@@ -78,7 +78,7 @@ def show(console: Console, report: Report) -> None:
         console.print(Text("NOISY: other work ran on this machine; not for others to see"))
     for sheet in sheets(report):
         console.print(as_table(sheet))
-    console.print(Text("! is more than aimed at"))
+    console.print(Text("! is more than aimed at; ? has an np.max that was slow, and tells nothing"))
     console.print(Text(facts_line(report)))
 
 

@@ -98,6 +98,29 @@ def test_spiteful_rows_can_be_drawn_from(shape: str) -> None:
     assert not np.array_equal(made, row)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_new_rows_are_read_before_they_are_timed(
+    monkeypatch: pytest.MonkeyPatch, dtype: type
+) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(rows.np, "max", lambda row: read.append(row.nbytes))
+    made = np.zeros((3, 50), dtype)
+    assert rows.warm(made, seconds=0) == rows.WARM_PASSES
+    assert sum(read) == rows.WARM_PASSES * made.nbytes
+    assert rows.warm(made, seconds=0.05) > rows.WARM_PASSES
+
+
+def test_rows_of_every_kind_are_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed: list[Any] = []
+    monkeypatch.setattr(rows, "warm", lambda made, seconds: warmed.append(made))
+    rows.rows_of.cache_clear()
+    made = rows.RowSet(rows.GENERATOR, 500)
+    found = [rows.rows_of(made), rows.rows_of(made, "sorted")]
+    found.append(rows.as_dtype(found[0], "float16"))
+    assert [id(array) for array in warmed] == [id(array) for array in found]
+    rows.rows_of.cache_clear()
+
+
 def test_the_clustered_tenth_is_in_one_place() -> None:
     made = rows.SPITEFUL["clustered"](generator.make_row(3_000, 0))
     largest = np.flatnonzero(made >= np.sort(made)[-300])
@@ -258,6 +281,19 @@ def test_sheets_of_a_run() -> None:
     assert costs.lines[1][3:7] == ["row by row", "20", "0.90", "1"]
     assert spiteful.header == ["setting", "aim", "sorted"]
     assert spiteful.lines == [["greedy", "3", "3.50 !"]]
+
+
+def test_a_figure_next_to_a_slow_maximum_is_marked() -> None:
+    """Medians of np.max on the same rows: 20 where nothing is told; other rows do not count."""
+    slow = made_figure(setting="T .8", partner_us=25.1, ratio=0.9)
+    most = made_figure(setting="top_p .9", partner_us=25.0, ratio=1.1)
+    others = [made_figure(vocabulary=9, source=rows.SMOLLM2, partner_us=90.0)] * 9
+    by_row = made_figure(table="batch", partner="row by row", partner_us=900.0)
+    report = tables.Report([*[made_figure()] * 3, slow, most, by_row, *others], noisy=False)
+    lines = tables.settings_sheet(report, rows.GENERATOR, 151_936).lines
+    assert [line[4] for line in lines] == ["1.50 !", "0.90 ?", "1.10 !"]
+    assert tables.ratio(report, {**slow, "ratio": 2.0}) == "2.00 ! ?"
+    assert tables.ratio(report, by_row) == "1.50 !"
 
 
 @pytest.mark.parametrize(
