@@ -364,10 +364,8 @@ def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:
     assert points["np.max"] == [(0, 20.0), (4, 20.0)]
 
 
-@pytest.mark.parametrize("noisy", [False, True])
-def test_a_noisy_run_leaves_what_is_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool, capsys: Any
-) -> None:
+def published_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool) -> Path:
+    """Pages and places to publish into, and the JSON of a run."""
     text = "before\n<!-- make bench README=1 writes this -->\n<!-- end -->\n"
     for name in ("README.md", "page.md"):
         (tmp_path / name).write_text(text)
@@ -378,6 +376,14 @@ def test_a_noisy_run_leaves_what_is_published(
     places.update({"README": "README.md", "PAGE": "page.md"})
     for name, place in places.items():
         monkeypatch.setattr(publish, name, tmp_path / place)
+    return done
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_noisy_run_leaves_what_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool, capsys: Any
+) -> None:
+    done = published_into(tmp_path, monkeypatch, noisy)
     if noisy:
         with pytest.raises(SystemExit, match="no page is changed"):
             publish.main(readme=True, done=done)
@@ -388,3 +394,32 @@ def test_a_noisy_run_leaves_what_is_published(
     assert (tmp_path / "made" / "speed-noisy.svg").exists() == noisy
     for name in ("README.md", "page.md"):
         assert ("greedy" in (tmp_path / name).read_text()) != noisy
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_no_tracked_file_changes_unless_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool
+) -> None:
+    done = published_into(tmp_path, monkeypatch, noisy)
+    publish.main(done=done)
+    assert not (tmp_path / "a.svg").exists()
+    picture_file = "speed-noisy.svg" if noisy else "speed.svg"
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [picture_file]
+    assert "greedy" not in (tmp_path / "README.md").read_text()
+
+
+def test_a_noisy_run_leaves_the_json_of_a_quiet_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pytest_runs(command: list[str], cwd: Path) -> Any:
+        (part,) = (word for word in command if word.startswith("--benchmark-json="))
+        Path(part.partition("=")[2]).write_text("noisy" if "--noisy" in command else "quiet")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(publish, "FOLDER", tmp_path)
+    monkeypatch.setattr(publish.subprocess, "run", pytest_runs)
+    assert [publish.run(noisy, 0).name for noisy in (False, True)] == [
+        *("speed.json", "speed-noisy.json"),
+    ]
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == {"speed.json": "quiet", "speed-noisy.json": "noisy"}
