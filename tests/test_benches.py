@@ -182,10 +182,25 @@ def test_a_quiet_machine_is_not_waited_for() -> None:
     assert machine.settled_load(0, load=lambda: 0.5, sleep=pytest.fail) == 0.5
 
 
-def test_a_busy_machine_is_waited_for() -> None:
-    loads, pauses = iter([0.9, 0.7, 0.4]), []
-    assert machine.settled_load(60, lambda: next(loads), pauses.append) == 0.4
-    assert len(pauses) == 2
+def test_a_busy_machine_is_waited_for(capsys: Any) -> None:
+    loads, told = iter([2.0, 0.7, 0.4]), []
+
+    def wait(seconds: float) -> None:
+        told.append(capsys.readouterr().err)
+
+    assert machine.settled_load(60, lambda: next(loads), wait) == 0.4
+    assert told == [
+        "the load average of the last minute is 2.00: waiting until it is at most 0.5, for 60 "
+        "seconds at most\n",
+        "",
+    ]
+
+
+def test_a_machine_that_will_stay_busy_is_not_waited_for() -> None:
+    with pytest.raises(
+        machine.BusyError, match=r"is 2\.01, .* \(.* make bench NOISY=1, or --noisy\)"
+    ):
+        machine.settled_load(60, lambda: 2.01, pytest.fail)
 
 
 def test_a_machine_that_stays_busy_is_refused() -> None:
