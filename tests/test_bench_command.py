@@ -208,6 +208,32 @@ def test_a_place_that_cannot_be_written(
     assert message in refusal(file, option, path)
 
 
+@pytest.mark.parametrize("option", ["--svg", "--png", "--json"])
+@pytest.mark.parametrize("name", ["rows.npy", "../{}/rows.npy", "link"])
+def test_the_rows_are_not_written_over(file: Path, option: str, name: str) -> None:
+    (file.parent / "link").symlink_to(file)
+    path = file.parent / name.format(file.parent.name)
+    message = f"{option} must name a file of its own, got {path}, the file of the rows (it would"
+    assert message in refusal(file, option, path)
+    assert np.array_equal(np.load(file), ROWS)
+
+
+def test_two_outputs_are_two_files(file: Path) -> None:
+    path = file.parent / "a"
+    assert f"got {path}, the file of --svg (it" in refusal(file, "--svg", path, "--json", path)
+
+
+def test_figures_are_written_before_they_are_printed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report(console: Any, measured: Any) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(room, "report", report)
+    run(file, "--repeat", 1, "--json", tmp_path / "figures.json")
+    assert "nanoseconds" in json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
+
+
 def test_pictures_without_matplotlib(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "pictures need matplotlib: pip install" in refusal(file, "--svg", file.parent / "a.svg")

@@ -75,7 +75,7 @@ def bench(
     ] = None,
 ) -> None:
     """Time a draw from every row of a file, next to naive NumPy and to one np.max of the row."""
-    check_outputs({"--svg": svg, "--png": png, "--json": json_file})
+    check_outputs(file, {"--svg": svg, "--png": png, "--json": json_file})
     pictures = {kind: path for kind, path in (("svg", svg), ("png", png)) if path is not None}
     if pictures:
         require_matplotlib()
@@ -88,18 +88,28 @@ def bench(
         )
     params = SamplingParams(temperature, top_k, top_p, min_p, seed=0)
     run = measure(file, params, repeat, isa, batch, threads)
-    report(Console(), run)
+    # Before anything is printed: whoever reads along may leave, and the figures would be lost.
     if json_file is not None:
         json_file.write_text(json.dumps(as_json(run), indent=2) + "\n", encoding="utf-8")
     if pictures:
         draw_latencies(run.latencies, f"{described(params)}, V = {run.shape[1]:,}", pictures)
+    report(Console(), run)
 
 
-def check_outputs(paths: Mapping[str, Path | None]) -> None:
-    """Refuse before the measurement what could not be written after it."""
+def check_outputs(file: Path, paths: Mapping[str, Path | None]) -> None:
+    """Refuse before the measurement what could not, or should not, be written after it."""
+    taken = {file.resolve(): "the file of the rows"}
     for option, path in paths.items():
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        if path is None:
+            continue
+        if path.is_dir() or not path.parent.is_dir():
             raise ValueError(f"{option} must name a file in a folder that is there, got {path}")
+        if path.resolve() in taken:
+            raise ValueError(
+                f"{option} must name a file of its own, got {path}, {taken[path.resolve()]} (it "
+                "would be written over)"
+            )
+        taken[path.resolve()] = f"the file of {option}"
 
 
 def measure(
