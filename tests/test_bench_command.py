@@ -107,6 +107,14 @@ def test_nothing_is_drawn_unless_asked_for(file: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
+def test_without_naive_numpy(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "NaiveSampler", pytest.fail)
+    result = run(file, "--repeat", 1, "--no-naive", "--json", tmp_path / "a.json")
+    assert (result.exit_code, "naive" in result.stdout) == (0, False)
+    found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert found["nanoseconds"].keys() == {"fastsample", "np.max"}
+
+
 def test_a_busy_machine_is_warned_of(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "load_average", lambda: 0.51)
     result = run(file, "--repeat", 1)

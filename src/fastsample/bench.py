@@ -70,6 +70,9 @@ def bench(
     ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the histogram to this file.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw the histogram to this file.")] = None,
+    naive: Annotated[
+        bool, typer.Option("--naive/--no-naive", help="Time naive NumPy: it takes the longest.")
+    ] = True,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write all figures to this file.")
     ] = None,
@@ -87,7 +90,7 @@ def bench(
             "never is (give --batch, or leave --threads out)"
         )
     params = SamplingParams(temperature, top_k, top_p, min_p, seed=0)
-    run = measure(file, params, repeat, isa, batch, threads)
+    run = measure(file, params, repeat, isa, batch, threads, naive)
     # Before anything is printed: whoever reads along may leave, and the figures would be lost.
     if json_file is not None:
         json_file.write_text(json.dumps(as_json(run), indent=2) + "\n", encoding="utf-8")
@@ -119,8 +122,9 @@ def measure(
     isa: str | None,
     batch: int,
     n_threads: int | None,
+    naive: bool,
 ) -> Run:
-    """Time a draw and `np.max` in turns on the rows of a file, then naive NumPy by itself.
+    """Time a draw and `np.max` in turns on the rows of a file, then naive NumPy, if asked, alone.
 
     A sort of the row leaves caches that no call of ours would meet in a loop without it.
     """
@@ -130,8 +134,9 @@ def measure(
     refuse_bad_rows(rows)
     items = rows if batch == 1 else rows.reshape(-1, batch, rows.shape[1])
     latencies = in_turns({OURS: sampler, FLOOR: by_row(np.max, batch)}, items, repeat, batch)
-    naive, wide = by_row(NaiveSampler(params), batch), items.astype(np.float32, copy=False)
-    latencies |= in_turns({NAIVE: naive}, wide, repeat, batch)
+    if naive:
+        sorts, wide = by_row(NaiveSampler(params), batch), items.astype(np.float32, copy=False)
+        latencies |= in_turns({NAIVE: sorts}, wide, repeat, batch)
     used, dtype = isa or str(info()["isa"]), rows.dtype.name
     return Run(file, rows.shape, dtype, batch, params, repeat, used, n_threads, load, latencies)
 
@@ -167,11 +172,14 @@ def report(console: Console, run: Run) -> None:
     count, vocabulary = run.shape
     threads = "threads as picked" if run.n_threads is None else f"{run.n_threads} thread(s)"
     size = count * vocabulary * np.dtype(run.dtype).itemsize / 1e6
+    then = (
+        f", then {NAIVE}, which sorts the row if a filter is on" if NAIVE in run.latencies else ""
+    )
     lines = (
         described(run.params),
         f"{count} row(s) of {vocabulary:,} logits ({run.dtype}, {size:.1f} MB), {run.batch} in a "
         f"call, each {run.repeat} time(s) after one pass that warms up and is not counted; {OURS} "
-        f"and {FLOOR} in turns, then {NAIVE}, which sorts the row if a filter is on",
+        f"and {FLOOR} in turns{then}",
         f"{run.isa}, {threads}, numpy {np.__version__}, load average {run.load:.2f}",
     )
     for line in lines:
