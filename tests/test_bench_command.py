@@ -98,6 +98,23 @@ def test_pictures_are_written(file: Path, tmp_path: Path) -> None:
     assert png.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("load", [0.1, 0.51])
+def test_a_picture_tells_what_to_read_it_with(
+    file: Path, monkeypatch: pytest.MonkeyPatch, load: float
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(room, "load_average", lambda: load)
+    monkeypatch.setattr(room, "cpu_name", lambda: "A processor")
+    options = ("--isa", "baseline", "--batch", 2, "--repeat", 1, "--no-naive")
+    captions: list[str] = []
+    monkeypatch.setattr(room, "draw_latencies", lambda _, title, paths: captions.append(title))
+    assert run(file, *options, "--svg", file.parent / "a.svg").exit_code == 0
+    settings, conditions = captions[0].splitlines()
+    assert settings == "temperature 1.0, top_k 0, top_p 1.0, min_p 0.0, V = 600"
+    busy = ", BUSY: load average 0.51" if load > 0.5 else ""
+    assert conditions == f"4 row(s) of float32, 2 in a call, baseline, A processor{busy}"
+
+
 def test_nothing_is_drawn_unless_asked_for(file: Path) -> None:
     code = (
         "import sys; from fastsample.cli import app; "
@@ -189,7 +206,8 @@ def test_each_contender_gets_the_rows_of_a_batch(
 
 def test_rows_of_two_bytes_a_logit(file: Path) -> None:
     np.save(file, ROWS.astype(np.float16))
-    assert "5 row(s) of 600 logits (float16, " in run(file, "--repeat", 1).stdout
+    printed = run(file, "--repeat", 1).stdout
+    assert "5 row(s) of 600 logits (float16, " in printed and room.HALF_FLOOR in printed
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,12 @@ from . import Latency, Sampler, SamplingParams, info, sample
 from .files import read_rows
 from .naive import NaiveSampler
 from .plots import draw_latencies, require_matplotlib, shares
-from .stopwatch import QUIET, Call, in_turns, load_average
+from .stopwatch import QUIET, Call, cpu_name, in_turns, load_average
 
 OURS, NAIVE, FLOOR = "fastsample", "naive NumPy", "np.max"
 TIMES = ("p50", "p90", "p99", "max")
 BARS, BAR_WIDTH = 18, 20
+HALF_FLOOR = f"{FLOOR} of float16 is slow, and no floor here: read the microseconds"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def bench(
     if json_file is not None:
         json_file.write_text(json.dumps(as_json(run), indent=2) + "\n", encoding="utf-8")
     if pictures:
-        draw_latencies(run.latencies, f"{described(params)}, V = {run.shape[1]:,}", pictures)
+        draw_latencies(run.latencies, caption(run), pictures)
     report(Console(), run)
 
 
@@ -180,13 +181,25 @@ def report(console: Console, run: Run) -> None:
         f"{count} row(s) of {vocabulary:,} logits ({run.dtype}, {size:.1f} MB), {run.batch} in a "
         f"call, each {run.repeat} time(s) after one pass that warms up and is not counted; {OURS} "
         f"and {FLOOR} in turns{then}",
-        f"{run.isa}, {threads}, numpy {np.__version__}, load average {run.load:.2f}",
+        f"{run.isa}, {threads}, {cpu_name()}, numpy {np.__version__}, load average {run.load:.2f}",
+        *((HALF_FLOOR,) if run.dtype == "float16" else ()),
     )
     for line in lines:
         console.print(Text(line))
     console.print(figures(run.latencies))
     console.print(Text("how often a token took how long; a full bar is half of all calls"))
     console.print(histogram(run.latencies, "#" if console.options.ascii_only else "█"))
+
+
+def caption(run: Run) -> str:
+    """Tell in two lines what a picture has to be read with, for it may travel alone."""
+    count, vocabulary = run.shape
+    busy = f", BUSY: load average {run.load:.2f}" if run.load > QUIET else ""
+    batch = f", {run.batch} in a call" if run.batch > 1 else ""
+    return (
+        f"{described(run.params)}, V = {vocabulary:,}\n"
+        f"{count} row(s) of {run.dtype}{batch}, {run.isa}, {cpu_name()}{busy}"
+    )
 
 
 def described(params: SamplingParams) -> str:
@@ -243,6 +256,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "n_threads": run.n_threads,
         "load_average": run.load,
         "busy": run.load > QUIET,
+        "cpu": cpu_name(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": info(),
