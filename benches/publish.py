@@ -45,7 +45,10 @@ def main(
     done: Annotated[Path | None, typer.Option("--from", help="The JSON of an earlier run.")] = None,
 ) -> None:
     """Run, print, write and draw."""
-    report = read_report(done or run(noisy, patience))
+    try:
+        report = read_report(done or run(noisy, patience))
+    except (OSError, ValueError) as error:
+        sys.exit(f"nothing is published: {error}")
     show(Console(width=150), report)
     sets = [(rows.source, rows.vocabulary) for rows in published()]
     picture = PICTURE if readme and not report.noisy else made("svg", report.noisy)

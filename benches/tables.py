@@ -58,9 +58,15 @@ class Sheet:
 
 def read_report(path: Path) -> Report:
     """Read pytest-benchmark's JSON; benches that only skipped have no figure."""
-    document = json.loads(path.read_text(encoding="utf-8"))
-    figures = [bench["extra_info"] for bench in document["benchmarks"]]
-    return Report(figures, bool(document["machine_info"]["noisy"]))
+    text = path.read_text(encoding="utf-8")
+    try:
+        document = json.loads(text)
+        figures = [bench["extra_info"] for bench in document["benchmarks"]]
+        report = Report(figures, bool(document["machine_info"]["noisy"]))
+        facts_line(report)
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{path} is not the JSON of a run of these benches") from error
+    return report
 
 
 def one(figures: Iterable[Figure]) -> Figure | None:

@@ -379,6 +379,25 @@ def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:
     assert points["np.max"] == [(0, 20.0), (4, 20.0)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1 2 3", "[]", "{}", '{"benchmarks": [], "machine_info": {"noisy": false}}'),
+        '{"benchmarks": [{"extra_info": {}}], "machine_info": {"noisy": false}}',
+        '{"benchmarks": [{"extra_info": {"table": "settings"}}], "machine_info": {}}',
+    ],
+)
+def test_a_file_that_is_no_run(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(SystemExit, match=r"published: .*a\.json is not the JSON of a run of these"):
+        publish.main(done=tmp_path / "a.json")
+
+
+def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"nothing is published: .*absent"):
+        publish.main(done=tmp_path / "absent")
+
+
 def published_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool) -> Path:
     """Pages and places to publish into, and the JSON of a run."""
     text = "before\n<!-- make bench README=1 writes this -->\n<!-- end -->\n"
