@@ -244,6 +244,15 @@ def test_the_rows_are_not_written_over(file: Path, option: str, name: str) -> No
     assert np.array_equal(np.load(file), ROWS)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no file that is always full")
+@pytest.mark.parametrize("option", ["--json", "--svg"])
+def test_a_full_disk_is_told_with_its_file(file: Path, option: str) -> None:
+    if option == "--svg":
+        pytest.importorskip("matplotlib")
+    message = "cannot open or write /dev/full: No space left on device"
+    assert message in refusal(file, "--repeat", 1, option, "/dev/full")
+
+
 def test_two_outputs_are_two_files(file: Path) -> None:
     path = file.parent / "a"
     assert f"got {path}, the file of --svg (it" in refusal(file, "--svg", path, "--json", path)

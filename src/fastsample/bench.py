@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,10 +95,22 @@ def bench(
     run = measure(file, params, repeat, isa, batch, threads, naive)
     # Before anything is printed: whoever reads along may leave, and the figures would be lost.
     if json_file is not None:
-        json_file.write_text(json.dumps(as_json(run), indent=2) + "\n", encoding="utf-8")
-    if pictures:
-        draw_latencies(run.latencies, caption(run), pictures)
+        with naming(json_file):
+            json_file.write_text(json.dumps(as_json(run), indent=2) + "\n", encoding="utf-8")
+    for kind, path in pictures.items():
+        with naming(path):
+            draw_latencies(run.latencies, caption(run), {kind: path})
     report(Console(), run)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of writing name its file, which only one of opening does."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def check_outputs(file: Path, paths: Mapping[str, Path | None]) -> None:
