@@ -7,11 +7,12 @@
 #   make lint                                   ruff and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`
-#   make bench                                  what a token costs: tables, .benchmarks/speed.json and
-#                                               docs/speed.svg; a few minutes in which nothing else
+#   make bench                                  what a token costs: tables, and speed.json, speed.svg
+#                                               in .benchmarks; a few minutes in which nothing else
 #                                               may run. TORCH=... adds torch to the rivals, README=1
 #                                               writes the tables into README.md and docs/speed.md,
-#                                               NOISY=1 goes on, and says so, where something else runs
+#                                               the picture to docs/speed.svg; NOISY=1 goes on, and
+#                                               says so, where something else runs
 #   make clean                                  removes all that the above made
 
 VENV ?= .venv

@@ -77,7 +77,7 @@ def test_half_width(bench: Bench, setting: Setting, dtype: str) -> None:
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
     rows = bench.rows(ROWS)
-    half = as_dtype(rows, dtype)
+    half = as_dtype(rows, dtype, bench.warm_seconds)
     bench.compare(
         sampler_of(setting),
         half,

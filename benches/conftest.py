@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows import RowSet, published, rows_of
+from rows import WARM_SECONDS, RowSet, published, rows_of
 
 import fastsample
 from fastsample.stopwatch import Call
@@ -104,11 +104,16 @@ class Bench:
     benchmark: Any
     facts: dict[str, Any]
 
+    @property
+    def warm_seconds(self) -> float:
+        """For how long rows are read when they are new."""
+        return WARM_SECONDS if self.benchmark.enabled else 0
+
     def rows(self, rows: RowSet, shape: str | None = None) -> np.ndarray:
         """Rows of a set; small ones where the bench is only tried."""
         if not self.benchmark.enabled:
             rows = RowSet(rows.source, min(rows.vocabulary, SMOKE_VOCABULARY))
-        return rows_of(rows, shape)
+        return rows_of(rows, shape, self.warm_seconds)
 
     def compare(
         self,

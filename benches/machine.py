@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +14,9 @@ import numpy as np
 
 import fastsample
 from fastsample.stopwatch import QUIET, load_average
+
+HOPELESS = 2.0
+"""A load average above this does not settle while one waits: something runs that goes on."""
 
 
 class BusyError(RuntimeError):
@@ -26,7 +30,8 @@ def settled_load(
 ) -> float:
     """Wait until the machine is quiet, for at most so many seconds, and return the load average.
 
-    A build just before leaves a load average above the bound for a minute.
+    A build just before leaves a load average above the bound for a minute. That it waits is told
+    at once.
 
     Raises
     ------
@@ -35,10 +40,18 @@ def settled_load(
     """
     pause, waited = 5.0, 0.0
     while (found := load()) > QUIET:
-        if waited >= patience:
+        if waited >= patience or found > HOPELESS:
             raise BusyError(
                 f"the load average of the last minute is {found:.2f}, above {QUIET}: nothing is "
-                "published (stop what else runs, or mark the figures with --noisy)"
+                "published (stop what else runs, or mark the figures: make bench NOISY=1, or "
+                "--noisy)"
+            )
+        if not waited:
+            print(
+                f"the load average of the last minute is {found:.2f}: waiting until it is at most "
+                f"{QUIET}, for {patience:.0f} seconds at most",
+                file=sys.stderr,
+                flush=True,
             )
         sleep(pause)
         waited += pause

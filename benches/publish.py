@@ -1,7 +1,7 @@
-"""`make bench`: run every bench, print the tables, write the JSON, draw README's picture.
+"""`make bench`: run every bench, print the tables, write JSON and picture into .benchmarks.
 
 python benches/publish.py                 all of it, on a machine where nothing else runs
-python benches/publish.py --readme        and put them into README.md and docs/speed.md
+python benches/publish.py --readme        tables into README.md and docs/speed.md, and the picture
 python benches/publish.py --from FILE     tables and picture of a run that is done
 python benches/publish.py --noisy         on a busy machine; marked, and no page changes
 """
@@ -32,7 +32,6 @@ from tables import (
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".benchmarks"
-JSON = FOLDER / "speed.json"
 PICTURE = ROOT / "docs" / "speed.svg"
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "speed.md"
@@ -46,10 +45,13 @@ def main(
     done: Annotated[Path | None, typer.Option("--from", help="The JSON of an earlier run.")] = None,
 ) -> None:
     """Run, print, write and draw."""
-    report = read_report(done or run(noisy, patience))
+    try:
+        report = read_report(done or run(noisy, patience))
+    except (OSError, ValueError) as error:
+        sys.exit(f"nothing is published: {error}")
     show(Console(width=150), report)
     sets = [(rows.source, rows.vocabulary) for rows in published()]
-    picture = FOLDER / "speed-noisy.svg" if report.noisy else PICTURE
+    picture = PICTURE if readme and not report.noisy else made("svg", report.noisy)
     draw(report, sets, picture)
     print(f"picture: {picture.relative_to(ROOT)}")
     if readme and report.noisy:
@@ -59,17 +61,23 @@ def main(
         write_between_marks(PAGE, page_block(report))
 
 
+def made(kind: str, noisy: bool) -> Path:
+    """Name a file of a run; a noisy one replaces nothing that a quiet one wrote."""
+    return FOLDER / f"speed{'-noisy' if noisy else ''}.{kind}"
+
+
 def run(noisy: bool, patience: float) -> Path:
     """Run the benches in a process of their own; an earlier JSON stays unless this one is whole."""
     FOLDER.mkdir(exist_ok=True)
-    part = JSON.with_suffix(".part")
+    done = made("json", noisy)
+    part = done.with_suffix(".part")
     command = [sys.executable, "-m", "pytest", "benches", "-q", "--benchmark-only"]
     command += ["--benchmark-quiet", f"--benchmark-json={part}", f"--patience={patience}"]
     command += ["--noisy"] if noisy else []
     if subprocess.run(command, cwd=ROOT).returncode != 0:
-        sys.exit("nothing is published: the benches did not pass")
-    part.replace(JSON)
-    return JSON
+        sys.exit("nothing is published: not every bench ran and passed")
+    part.replace(done)
+    return done
 
 
 def show(console: Console, report: Report) -> None:
@@ -78,7 +86,7 @@ def show(console: Console, report: Report) -> None:
         console.print(Text("NOISY: other work ran on this machine; not for others to see"))
     for sheet in sheets(report):
         console.print(as_table(sheet))
-    console.print(Text("! is more than aimed at"))
+    console.print(Text("! is more than aimed at; ? has an np.max that was slow, and tells nothing"))
     console.print(Text(facts_line(report)))
 
 

@@ -7,6 +7,7 @@ model's last layer, and never from the second-level cache.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -21,6 +22,9 @@ from fastsample.demo import load_rows
 from fastsample.files import read_rows
 
 COUNT = 64
+WARM_SECONDS, WARM_PASSES = 0.5, 8
+"""How much new rows are read before anything is timed on them: both, at the least."""
+
 HEAD = 2_000
 """How many of a row's largest logits a cut keeps; the rest is a random part of the others."""
 
@@ -134,16 +138,34 @@ SPITEFUL: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
 
 
 @lru_cache(maxsize=3)
-def rows_of(rows: RowSet, shape: str | None = None) -> NDArray[np.float32]:
-    """Make or remember the rows of a set, as they are or in a spiteful shape."""
+def rows_of(
+    rows: RowSet, shape: str | None = None, seconds: float = WARM_SECONDS
+) -> NDArray[np.float32]:
+    """Make and warm the rows of a set, as they are or in a spiteful shape, or remember them."""
     made = rows.rows()
-    return made if shape is None else np.stack([SPITEFUL[shape](row) for row in made])
+    if shape is not None:
+        made = np.stack([SPITEFUL[shape](row) for row in made])
+    warm(made, seconds)
+    return made
 
 
-def as_dtype(rows: NDArray[np.float32], dtype: str) -> Any:
-    """Round rows to float16, or to bfloat16 as ml_dtypes has it."""
+def warm(rows: NDArray[Any], seconds: float) -> int:
+    """Read rows again and again, for so long at least; return how many times.
+
+    Memory that has just been allocated is slower to read: its pages are new.
+    """
+    bits, passes, start = rows.view(np.uint16), 0, time.perf_counter()
+    while passes < WARM_PASSES or time.perf_counter() - start < seconds:
+        for row in bits:
+            np.max(row)
+        passes += 1
+    return passes
+
+
+def as_dtype(rows: NDArray[np.float32], dtype: str, seconds: float = WARM_SECONDS) -> Any:
+    """Round rows to float16, or to bfloat16 as ml_dtypes has it, and warm them."""
     if dtype == "bfloat16":
-        import ml_dtypes
-
-        return rows.astype(ml_dtypes.bfloat16)
-    return rows.astype(dtype)
+        from ml_dtypes import bfloat16 as dtype
+    made = rows.astype(dtype)
+    warm(made, seconds)
+    return made

@@ -3,8 +3,9 @@
 A slow moment of the machine meets both, so their ratio stands where microseconds do not. It fits
 into pytest-benchmark's rounds: the partner runs, under a clock of its own, in the set-up of each
 round of the call, which is not part of the round. pytest-benchmark keeps the call's times; the
-partner's median and the ratio go into its extra_info. `fastsample.stopwatch`, for users,
-takes turns by itself and keeps a histogram; here pytest-benchmark calls and keeps every time.
+partner's median and the ratio go into its extra_info. `fastsample.stopwatch`, which users have,
+takes turns by itself and keeps a histogram; here pytest-benchmark calls, and its JSON has every
+time.
 """
 
 from __future__ import annotations

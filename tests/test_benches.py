@@ -98,6 +98,29 @@ def test_spiteful_rows_can_be_drawn_from(shape: str) -> None:
     assert not np.array_equal(made, row)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_new_rows_are_read_before_they_are_timed(
+    monkeypatch: pytest.MonkeyPatch, dtype: type
+) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(rows.np, "max", lambda row: read.append(row.nbytes))
+    made = np.zeros((3, 50), dtype)
+    assert rows.warm(made, seconds=0) == rows.WARM_PASSES
+    assert sum(read) == rows.WARM_PASSES * made.nbytes
+    assert rows.warm(made, seconds=0.05) > rows.WARM_PASSES
+
+
+def test_rows_of_every_kind_are_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    warmed: list[Any] = []
+    monkeypatch.setattr(rows, "warm", lambda made, seconds: warmed.append(made))
+    rows.rows_of.cache_clear()
+    made = rows.RowSet(rows.GENERATOR, 500)
+    found = [rows.rows_of(made), rows.rows_of(made, "sorted")]
+    found.append(rows.as_dtype(found[0], "float16"))
+    assert [id(array) for array in warmed] == [id(array) for array in found]
+    rows.rows_of.cache_clear()
+
+
 def test_the_clustered_tenth_is_in_one_place() -> None:
     made = rows.SPITEFUL["clustered"](generator.make_row(3_000, 0))
     largest = np.flatnonzero(made >= np.sort(made)[-300])
@@ -159,10 +182,25 @@ def test_a_quiet_machine_is_not_waited_for() -> None:
     assert machine.settled_load(0, load=lambda: 0.5, sleep=pytest.fail) == 0.5
 
 
-def test_a_busy_machine_is_waited_for() -> None:
-    loads, pauses = iter([0.9, 0.7, 0.4]), []
-    assert machine.settled_load(60, lambda: next(loads), pauses.append) == 0.4
-    assert len(pauses) == 2
+def test_a_busy_machine_is_waited_for(capsys: Any) -> None:
+    loads, told = iter([2.0, 0.7, 0.4]), []
+
+    def wait(seconds: float) -> None:
+        told.append(capsys.readouterr().err)
+
+    assert machine.settled_load(60, lambda: next(loads), wait) == 0.4
+    assert told == [
+        "the load average of the last minute is 2.00: waiting until it is at most 0.5, for 60 "
+        "seconds at most\n",
+        "",
+    ]
+
+
+def test_a_machine_that_will_stay_busy_is_not_waited_for() -> None:
+    with pytest.raises(
+        machine.BusyError, match=r"is 2\.01, .* \(.* make bench NOISY=1, or --noisy\)"
+    ):
+        machine.settled_load(60, lambda: 2.01, pytest.fail)
 
 
 def test_a_machine_that_stays_busy_is_refused() -> None:
@@ -260,6 +298,19 @@ def test_sheets_of_a_run() -> None:
     assert spiteful.lines == [["greedy", "3", "3.50 !"]]
 
 
+def test_a_figure_next_to_a_slow_maximum_is_marked() -> None:
+    """Medians of np.max on the same rows: 20 where nothing is told; other rows do not count."""
+    slow = made_figure(setting="T .8", partner_us=25.1, ratio=0.9)
+    most = made_figure(setting="top_p .9", partner_us=25.0, ratio=1.1)
+    others = [made_figure(vocabulary=9, source=rows.SMOLLM2, partner_us=90.0)] * 9
+    by_row = made_figure(table="batch", partner="row by row", partner_us=900.0)
+    report = tables.Report([*[made_figure()] * 3, slow, most, by_row, *others], noisy=False)
+    lines = tables.settings_sheet(report, rows.GENERATOR, 151_936).lines
+    assert [line[4] for line in lines] == ["1.50 !", "0.90 ?", "1.10 !"]
+    assert tables.ratio(report, {**slow, "ratio": 2.0}) == "2.00 ! ?"
+    assert tables.ratio(report, by_row) == "1.50 !"
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -328,10 +379,27 @@ def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:
     assert points["np.max"] == [(0, 20.0), (4, 20.0)]
 
 
-@pytest.mark.parametrize("noisy", [False, True])
-def test_a_noisy_run_leaves_what_is_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool, capsys: Any
-) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1 2 3", "[]", "{}", '{"benchmarks": [], "machine_info": {"noisy": false}}'),
+        '{"benchmarks": [{"extra_info": {}}], "machine_info": {"noisy": false}}',
+        '{"benchmarks": [{"extra_info": {"table": "settings"}}], "machine_info": {}}',
+    ],
+)
+def test_a_file_that_is_no_run(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(SystemExit, match=r"published: .*a\.json is not the JSON of a run of these"):
+        publish.main(done=tmp_path / "a.json")
+
+
+def test_a_run_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"nothing is published: .*absent"):
+        publish.main(done=tmp_path / "absent")
+
+
+def published_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool) -> Path:
+    """Pages and places to publish into, and the JSON of a run."""
     text = "before\n<!-- make bench README=1 writes this -->\n<!-- end -->\n"
     for name in ("README.md", "page.md"):
         (tmp_path / name).write_text(text)
@@ -342,6 +410,14 @@ def test_a_noisy_run_leaves_what_is_published(
     places.update({"README": "README.md", "PAGE": "page.md"})
     for name, place in places.items():
         monkeypatch.setattr(publish, name, tmp_path / place)
+    return done
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_noisy_run_leaves_what_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool, capsys: Any
+) -> None:
+    done = published_into(tmp_path, monkeypatch, noisy)
     if noisy:
         with pytest.raises(SystemExit, match="no page is changed"):
             publish.main(readme=True, done=done)
@@ -352,3 +428,32 @@ def test_a_noisy_run_leaves_what_is_published(
     assert (tmp_path / "made" / "speed-noisy.svg").exists() == noisy
     for name in ("README.md", "page.md"):
         assert ("greedy" in (tmp_path / name).read_text()) != noisy
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_no_tracked_file_changes_unless_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool
+) -> None:
+    done = published_into(tmp_path, monkeypatch, noisy)
+    publish.main(done=done)
+    assert not (tmp_path / "a.svg").exists()
+    picture_file = "speed-noisy.svg" if noisy else "speed.svg"
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [picture_file]
+    assert "greedy" not in (tmp_path / "README.md").read_text()
+
+
+def test_a_noisy_run_leaves_the_json_of_a_quiet_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pytest_runs(command: list[str], cwd: Path) -> Any:
+        (part,) = (word for word in command if word.startswith("--benchmark-json="))
+        Path(part.partition("=")[2]).write_text("noisy" if "--noisy" in command else "quiet")
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(publish, "FOLDER", tmp_path)
+    monkeypatch.setattr(publish.subprocess, "run", pytest_runs)
+    assert [publish.run(noisy, 0).name for noisy in (False, True)] == [
+        *("speed.json", "speed-noisy.json"),
+    ]
+    found = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert found == {"speed.json": "quiet", "speed-noisy.json": "noisy"}

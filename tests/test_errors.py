@@ -38,7 +38,7 @@ KERNELS = Path(__file__).parent.parent / "kernels"
 OUT_OF_REACH: set[str] = {
     *(() if tensors else ("_tensor_memory", "require_cpu")),
     *(() if commands else ("table", "read_rows", "read_row", "read_texts")),
-    *(() if commands else ("bench", "check_outputs", "measure", "require_matplotlib")),
+    *(() if commands else ("bench", "check_outputs", "read_whole_batches", "require_matplotlib")),
     *(() if inside.ROUNDING_IS_KNOWN else ("require_rounding_to_nearest",)),
 }
 """Functions whose errors need what is not installed here, or a kind of machine."""

@@ -73,7 +73,7 @@ def test_there_are_blocks_to_run() -> None:
 def test_command_runs(command: str, tmp_path: Path) -> None:
     pytest.importorskip("typer", reason="the command line needs typer and rich")
     pytest.importorskip("rich", reason="the command line needs typer and rich")
-    np.save(tmp_path / "logits.npy", np.linspace(-3, 3, 200, dtype=np.float32).reshape(2, 100))
+    np.save(tmp_path / "logits.npy", np.linspace(-3, 3, 3_200, dtype=np.float32).reshape(32, 100))
     (tmp_path / "texts.json").write_text(json.dumps([f" word{i}" for i in range(100)]))
     # A relative path in PYTHONPATH would not lead to the package from another folder.
     path = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import platform
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fastsample import Latency, stopwatch
-from fastsample.stopwatch import in_turns, load_average, take_turns
+from fastsample.stopwatch import cpu_name, in_turns, load_average, take_turns
 
 ROWS = np.arange(8, dtype=np.float32)[:, np.newaxis]
 
@@ -55,3 +57,19 @@ def test_the_first_pass_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_load_average_is_that_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (0.7, 0.2, 0.1))
     assert load_average() == 0.7
+
+
+def test_the_time_of_a_call_is_shared_by_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(0, 10**6, 100))
+    monkeypatch.setattr(stopwatch.time, "perf_counter_ns", lambda: next(ticks))
+    found = in_turns({"a": np.max}, ROWS.reshape(4, 2, 1), repeat=1, tokens=2)["a"]
+    assert (found.count, found.mean) == (4, 50)
+
+
+def test_the_processor_has_a_name(tmp_path: Path) -> None:
+    told = tmp_path / "cpuinfo"
+    told.write_text("processor\t: 0\nmodel name\t: Fast 9000: X\nmodel name\t: Other\n")
+    assert cpu_name(told) == "Fast 9000: X"
+    told.write_text("processor\t: 0\n")
+    kind = platform.processor() or platform.machine()
+    assert cpu_name(told) == cpu_name(tmp_path / "absent") == kind

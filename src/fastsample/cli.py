@@ -57,7 +57,7 @@ def refuse(error: Exception) -> NoReturn:
     """Print why in one line, and leave with status 2."""
     line = " ".join(str(error).split())
     if isinstance(error, OSError):
-        line = f"cannot open {error.filename}: {error.strerror}"
+        line = f"cannot open or write {error.filename}: {error.strerror}"
     typer.echo(f"fastsample: {line}", err=True)
     raise typer.Exit(2)
 

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def read_rows(file: Path) -> NDArray[np.float32]:
+def read_rows(file: Path, dtypes: tuple[str, ...] = ("float32",)) -> NDArray[Any]:
     """Look at the rows of an .npy file, shape (B, V), without reading them yet."""
     try:
         rows: NDArray[Any] = np.lib.format.open_memmap(file, mode="r")
     except ValueError as error:
         raise ValueError(f"{file} is not an .npy file of numbers ({error})") from error
-    if rows.dtype != np.float32:
-        raise ValueError(f"{file} must hold float32, got {rows.dtype} (logits.astype(np.float32))")
+    if rows.dtype not in map(np.dtype, dtypes):
+        wanted = " or ".join(dtypes)
+        raise ValueError(f"{file} must hold {wanted}, got {rows.dtype} (logits.astype(np.float32))")
     if rows.ndim not in (1, 2):
         raise ValueError(f"{file} must have shape (V,) or (B, V), got {rows.shape}")
     return np.atleast_2d(rows)

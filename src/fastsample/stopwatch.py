@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from . import Latency
@@ -23,16 +24,28 @@ def load_average() -> float:
     return os.getloadavg()[0]
 
 
+def cpu_name(told: Path = Path("/proc/cpuinfo")) -> str:
+    """Name the processor as Linux does, and elsewhere at least its kind."""
+    lines = told.read_text(errors="replace").splitlines() if told.is_file() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()
+
+
 def take_turns(
-    calls: Mapping[str, Call], rows: NDArray[np.float32], latencies: Mapping[str, Latency]
+    calls: Mapping[str, Call],
+    rows: NDArray[Any],
+    latencies: Mapping[str, Latency],
+    tokens: int = 1,
 ) -> None:
     """Time every call once on every row; each meets a row that no other has just read.
 
     Parameters
     ----------
-    calls : callables of a row, by name
-    rows : array of shape (B, V)
+    calls : callables of a row, by name; or of a batch of rows
+    rows : array of shape (N, V), or (N, B, V)
     latencies : where each call's times are added, by the same names
+    tokens : int
+        How many tokens a call gives; what is added is the time of one.
     """
     clock, count, apart = time.perf_counter_ns, len(rows), max(len(rows) // len(calls), 1)
     for i in range(count):
@@ -41,13 +54,15 @@ def take_turns(
             start = clock()
             call(row)
             took = clock() - start
-            latencies[name].record(took)
+            latencies[name].record(took // tokens)
 
 
 def in_turns(
-    calls: Mapping[str, Call], rows: NDArray[np.float32], repeat: int
+    calls: Mapping[str, Call], rows: NDArray[Any], repeat: int, tokens: int = 1
 ) -> dict[str, Latency]:
     """Time every call `repeat` times on every row, after a pass for warming up that is not counted.
+
+    The parameters are those of `take_turns`.
 
     Examples
     --------
@@ -59,5 +74,5 @@ def in_turns(
     take_turns(calls, rows, {name: Latency() for name in calls})
     latencies = {name: Latency() for name in calls}
     for _ in range(repeat):
-        take_turns(calls, rows, latencies)
+        take_turns(calls, rows, latencies, tokens)
     return latencies

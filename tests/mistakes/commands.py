@@ -64,6 +64,11 @@ def of_bench(rows: np.ndarray, part: str, **options: Any) -> Mistake:
     return Mistake(lambda: in_a_folder(call), ValueError, part)
 
 
+def overwrite(folder: Path) -> None:
+    np.save(folder / "rows.npy", ROW)
+    bench.bench(folder / "rows.npy", json_file=folder / "rows.npy")
+
+
 def without_matplotlib() -> None:
     with mock.patch.dict(sys.modules, {"matplotlib": None}):
         plots.draw_latencies({}, "", {})
@@ -77,7 +82,10 @@ MISTAKES = [
     of_rows(ROW, "--row must be in [0, 1), the rows of ", row=1),
     Mistake(lambda: in_a_folder(read_a_text), ValueError, "rows.npy is not an .npy file of"),
     of_bench(ROW, "--repeat must be at least 1, got 0 (times that a row is timed)", repeat=0),
+    of_bench(ROW, "--threads 2 needs a --batch above 1: rows are spread over threads", threads=2),
+    of_bench(ROW, "--batch must be in [1, 1], the rows of ", batch=2),
     of_bench(ROW, "--svg must name a file in a folder that is there, got .", svg=Path()),
+    Mistake(lambda: in_a_folder(overwrite), ValueError, "--json must name a file of its own, got "),
     of_bench(ROW[None][:0], "rows.npy must hold a row at least, got shape (0, 3)"),
     of_bench(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
     Mistake(without_matplotlib, RuntimeError, "pictures need matplotlib: pip install matplotlib ("),
