@@ -3,10 +3,14 @@
 Every floating-point operation has to round on its own (docs/rule.md, section 4), so the flags
 forbid fused multiply-add and never relax the arithmetic. Nothing is tuned to the machine that
 builds: the instruction set is chosen when the module is imported.
+
+With FASTSAMPLE_PURE=1 in the environment nothing is compiled: a wheel for every machine, whose
+engines are `numba`, where that is installed, and `reference`.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -103,4 +107,6 @@ NATIVE = Extension(
     language="c++",
 )
 
-setup(ext_modules=[NATIVE], cmdclass={"build_ext": BuildNative})
+PURE = os.environ.get("FASTSAMPLE_PURE") == "1"
+
+setup(ext_modules=[] if PURE else [NATIVE], cmdclass={"build_ext": BuildNative})

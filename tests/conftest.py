@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from support import Engine, native, usable_engines
 
+from fastsample.engines import has_numba
+
 
 def pytest_configure() -> None:
     """Stop with one line where FASTSAMPLE_LOGITS names no file of rows."""
@@ -25,7 +27,11 @@ def pytest_configure() -> None:
 
 
 def _engine_params() -> list[object]:
-    params: list[object] = [pytest.param(Engine("reference"), id="reference")]
+    absent = () if has_numba() else pytest.mark.skip(reason="numba is not installed")
+    params: list[object] = [
+        pytest.param(Engine("reference"), id="reference"),
+        pytest.param(Engine("numba"), id="numba", marks=absent),
+    ]
     if native is None:
         skip = pytest.mark.skip(reason="fastsample._native is not built")
         return [*params, pytest.param(Engine("native"), id="native", marks=skip)]
@@ -42,7 +48,9 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return request.param
 
 
-@pytest.fixture(params=usable_engines()[1:], ids=lambda engine: engine.isa)
+@pytest.fixture(
+    params=[one for one in usable_engines() if one.is_native], ids=lambda engine: engine.isa
+)
 def native_engine(request: pytest.FixtureRequest) -> Engine:
     """The engine that prepares calls, on every instruction set."""
     return request.param

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fastsample import Latency, reference
 from fastsample.adjustments import Adjustments, Csr
-from fastsample.engines import resolve
+from fastsample.engines import has_numba, resolve
 from fastsample.job import Job, Outcome
 
 try:
@@ -198,10 +199,15 @@ class Engine:
             out = np.zeros(len(job.values))
         else:
             out = np.zeros((len(job.values), job.vocabulary), dtype=np.float32)
-        status = np.zeros(len(job.values), dtype=np.uint8)
-        write_law = resolve(self.name, self.isa).write_law
-        write_law(name, job, out, status, isa=self.isa, n_threads=1)
+        status = self.write_law(name, job, out)
         return out.reshape(len(out), -1), status
+
+    def write_law(self, name: str, job: Job, out: np.ndarray, n_threads: int = 1) -> np.ndarray:
+        """Write a law of a job's rows; the statuses."""
+        status = np.zeros(len(job.values), dtype=np.uint8)
+        door = resolve(self.name, self.isa).write_law
+        door(name, job, out, status, isa=self.isa, n_threads=n_threads)
+        return status
 
     def kept_set(self, row: np.ndarray, **filters: Any) -> tuple[np.ndarray, np.ndarray]:
         """Kept tokens of one row, ascending, and their masses."""
@@ -218,9 +224,16 @@ class Engine:
 
 
 def usable_engines() -> list[Engine]:
-    """Reference, then native on every instruction set that this machine can run."""
+    """Reference, Numba where it is installed, and native on every usable instruction set."""
     isas = native.isa_usable() if native else ()
-    return [Engine("reference"), *(Engine("native", isa) for isa in isas)]
+    numba = [Engine("numba")] if has_numba() else []
+    return [Engine("reference"), *numba, *(Engine("native", isa) for isa in isas)]
+
+
+HELD = [engine for engine in usable_engines() if engine.name != "reference"]
+"""The engines that are held to the reference's answers."""
+
+needs_held = pytest.mark.skipif(not HELD, reason="fastsample._native and numba are not there")
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -17,13 +17,13 @@ from fastsample.engines import has_native
 
 PACKAGE = Path(fastsample.__file__).parent
 FLOORS = (
-    ("_version", "checks", "dlpack", "memory", "reference_rows", "turn", "_native"),
-    ("latency", "logits", "params", "reference"),
-    ("reference_laws",),
-    ("adjustments",),
-    ("result", "job"),
-    ("adjusted",),
-    ("engines.native", "engines.reference"),
+    ("_version", "checks", "dlpack", "memory", "reference_rows", "turn", "_native", "jit"),
+    ("latency", "logits", "params", "reference", "jit.keys", "jit.mode", "jit.settings"),
+    ("reference_laws", "jit.mass"),
+    ("adjustments", "jit.draws", "jit.select"),
+    ("result", "job", "jit.adjust", "jit.row"),
+    ("adjusted", "jit.laws"),
+    ("engines.native", "engines.numba", "engines.reference"),
     ("engines",),
     ("drawing", "info", "sequences", "threads"),
     ("functions", "kept", "roster", "sample"),
@@ -115,7 +115,8 @@ def test_tools_use_public_names(room: str) -> None:
 
 def test_import_reader_reads_every_form() -> None:
     assert imported_rooms("adjustments") == {"checks", "dlpack", "logits", "memory"}
-    assert imported_rooms("engines") == {"engines.native", "engines.reference", "job"}
+    inner = {"engines.native", "engines.numba", "engines.reference"}
+    assert imported_rooms("engines") == {*inner, "job"}
     assert imported_rooms("engines.native") == {"_native", "adjustments", "job"}
     assert imported_rooms("checks") == set()
 
@@ -137,6 +138,13 @@ def test_public_names_are_explained(name: str) -> None:
         return
     for parameter in inspect.signature(thing).parameters:
         assert parameter in text, parameter
+
+
+@pytest.mark.parametrize("room", SOURCES)
+def test_numba_is_the_engine_s_own(room: str) -> None:
+    """What Numba compiles is asked for by the Numba engine alone, so others do not load it."""
+    asked = {name for name in imported_rooms(room) if name.split(".")[0] == "jit"}
+    assert not asked or room == "engines.numba" or room.split(".")[0] == "jit"
 
 
 @pytest.mark.parametrize("name", ["sample", "kept_set", "filter_logits"])

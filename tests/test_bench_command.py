@@ -153,6 +153,7 @@ def test_the_instruction_set_is_told_or_refused(file: Path, isa: str) -> None:
     if isa == "nonsense":
         assert "`isa`" in refusal(file, "--isa", isa)
     else:
+        pytest.importorskip("fastsample._native")
         assert f"{isa}, threads as picked" in run(file, "--isa", isa, "--repeat", 1).stdout
 
 

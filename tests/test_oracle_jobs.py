@@ -1,4 +1,4 @@
-"""The oracle for whole jobs: native == reference in every field of an answer, bit for bit.
+"""The oracle for whole jobs: native and numba == reference in every field, bit for bit.
 
 Jobs mix what `test_oracle` does not have: dtypes, strides, masks, bias, penalties, stages in any
 order, log-probabilities, several draws. A case is one draw, or one row with what is told of it.
@@ -23,6 +23,7 @@ from jobs import (
 from strategies import KINDS, pick
 from support import (
     BAD_PARAM,
+    HELD,
     Engine,
     Outcome,
     csr,
@@ -30,17 +31,14 @@ from support import (
     make_job,
     make_outcome,
     make_plan,
-    native,
+    needs_held,
     row_of_job,
     same_bits,
-    usable_engines,
 )
 from test_oracle import report
 
 from fastsample import reference
 
-needs_native = pytest.mark.skipif(native is None, reason="fastsample._native is not built")
-NATIVE = [engine for engine in usable_engines() if engine.is_native]
 REFERENCE = Engine("reference")
 SIZES = (1, 2, 3, 5, 16, 17, 33, 63, 64, 100, 127, 128, 129, 130, 200, 257, 300, 383, 513, 1000)
 WIDE_SIZES = (4095, 4097, 16_384, 20_011, 50_257, 131_073)
@@ -67,7 +65,7 @@ def explain(job: Any, engine: Engine, seed: Any) -> str:
 
 
 def compare_job(seed: Any, n_rows: int, columns: int) -> int:
-    """Hold every instruction set to the reference's answers; the number of cases."""
+    """Hold every engine to the reference's answers; the number of cases."""
     rng = np.random.default_rng(seed)
     job = random_job(rng, n_rows, columns)
     shape = shapes_of_answer(rng, job.vocabulary)
@@ -75,7 +73,7 @@ def compare_job(seed: Any, n_rows: int, columns: int) -> int:
     n_threads = int(rng.integers(1, 4))
     expected = answer(REFERENCE, job, status, **shape)
     kept = REFERENCE.kept_sets(job, status)
-    for engine in NATIVE:
+    for engine in HELD:
         found = answer(engine, job, status, n_threads, **shape)
         assert differing(expected, found) == [], explain(job, engine, seed)
         assert differing(kept, engine.kept_sets(job, status)) == [], explain(job, engine, seed)
@@ -92,7 +90,7 @@ def compare_jobs(seed: int, sizes: tuple[int, ...], at_least: int) -> None:
     report(n_cases, at_least)
 
 
-@needs_native
+@needs_held
 @pytest.mark.parametrize(
     ("seed", "at_least"),
     [
@@ -104,7 +102,7 @@ def test_random_jobs(seed, at_least):
     compare_jobs(seed, SIZES, at_least)
 
 
-@needs_native
+@needs_held
 @pytest.mark.parametrize(
     ("seed", "at_least"),
     [

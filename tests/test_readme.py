@@ -36,6 +36,8 @@ SPEED_BLOCKS = blocks_of(SPEED)
 def run_block(block: str, name: str, names: dict[str, Any]) -> None:
     if "import torch" in block:
         pytest.importorskip("torch", reason=f"{name} needs torch")
+    if 'engine="numba"' in block:
+        pytest.importorskip("numba", reason=f"{name} needs numba")
     exec(compile(block, name, "exec"), names)
 
 

@@ -1,8 +1,10 @@
 """Build the sdist, then try the wheel made from it under every CPython that is found.
 
 For each version: an empty folder, a wheel built there from the sdist alone, an empty environment
-with that wheel and pytest, and the tests of the golden tokens and of the package. A version that is
-not on the machine is named as untested. Standard library only; run by `make wheels`.
+with that wheel and pytest, and the tests of the golden tokens and of the package. Then the same
+with the wheel that FASTSAMPLE_PURE=1 makes, where compilers fail, and with numba if there is one
+for this version. A version that is not on the machine is named as untested. Standard library
+only; run by `make wheels`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("test_golden.py", "test_package.py")
+PURE = {"FASTSAMPLE_PURE": "1", "CC": "false", "CXX": "false"}
 
 
 def candidates(version: str) -> Iterator[str]:
@@ -40,13 +43,13 @@ def find_python(version: str) -> str | None:
     return None
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, variables: dict[str, str] | None = None) -> str:
     """Run a command away from the source tree; on failure show all that it printed and stop."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env=environment,
+        env={**environment, **(variables or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -82,17 +85,26 @@ def make_environment(python: str, folder: Path, *packages: str | Path) -> Path:
     return inner
 
 
-def check(python: str, sdist: Path) -> str:
+def add_numba(user: Path) -> None:
+    """Install numba where there is a wheel of it; elsewhere its engine's tests skip by name."""
+    pip = ("-m", "pip", "install", "--quiet", "--only-binary", ":all:", "numba>=0.59")
+    subprocess.run([user, *pip], cwd=user.parent, capture_output=True)
+
+
+def check(python: str, sdist: Path, pure: bool) -> str:
     """Build, install and test under one interpreter; return one line that tells the outcome."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         builder = make_environment(python, folder / "build")
         pip_wheel = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "wheels")
-        run(builder, *pip_wheel, sdist, cwd=folder)
+        run(builder, *pip_wheel, sdist, cwd=folder, variables=PURE if pure else None)
         (wheel,) = (folder / "wheels").glob("*.whl")
         user = make_environment(python, folder / "use", wheel, "pytest")
         tests = unpack_tests(sdist, folder / "unpacked")
-        run(user, "-c", "import fastsample._native", cwd=folder)
+        if pure:
+            add_numba(user)
+        else:
+            run(user, "-c", "import fastsample._native", cwd=folder)
         output = run(user, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=folder)
         return f"{wheel.name} ({wheel.stat().st_size // 1024} KiB): {output.splitlines()[-1]}"
 
@@ -104,8 +116,10 @@ def main() -> None:
         print(f"{sdist.name} ({sdist.stat().st_size // 1024} KiB)", flush=True)
         for version in VERSIONS:
             python = find_python(version)
-            outcome = check(python, sdist) if python else "not on this machine: untested"
-            print(f"CPython {version}: {outcome}", flush=True)
+            for pure in (False, True) if python else ():
+                print(f"CPython {version}: {check(python, sdist, pure)}", flush=True)
+            if not python:
+                print(f"CPython {version}: not on this machine: untested", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._version import __version__
-from .engines import has_native
+from .engines import has_native, resolve
 from .reference import RULE_VERSION
 
 
@@ -17,8 +17,8 @@ def info() -> dict[str, Any]:
     dict
         version : str
         rule_version : int, the version of the sampling rule; equal numbers mean equal tokens
-        isa : str, the instruction set that calls use unless they name another, or "reference"
-            where the compiled extension is not installed
+        isa : str, the instruction set that calls use unless they name another; where the compiled
+            extension is not installed the engine that they use, "numba" or "reference"
         isa_compiled : tuple of str, those in the extension
         isa_usable : tuple of str, those of them that this machine can run
         threads : int, the most that a call uses: FASTSAMPLE_NUM_THREADS or threadpoolctl's limit,
@@ -38,7 +38,7 @@ def info() -> dict[str, Any]:
 def _kernels() -> dict[str, Any]:
     if not has_native():
         return {
-            "isa": "reference",
+            "isa": resolve().name,
             "isa_compiled": (),
             "isa_usable": (),
             "threads": 1,

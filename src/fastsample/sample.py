@@ -107,8 +107,8 @@ def sample(
         What a bad row is: one that after adjusting holds NaN or +inf, or nothing but -inf, or for
         which a parameter given per row is out of range. An error, or the token -1 and a `Status`
         for that row alone.
-    engine : {None, "auto", "native", "reference"}
-        None and "auto" take the native engine where it is installed. All give the same tokens.
+    engine : {None, "auto", "native", "numba", "reference"}
+        None and "auto" take the first of these three that is installed. All give the same tokens.
     isa : str, optional
         An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
         FASTSAMPLE_ISA, or the best one.

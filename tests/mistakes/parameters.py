@@ -18,6 +18,14 @@ def call_without_native() -> None:
         sample(ROW, engine="native")
 
 
+def call_without_numba() -> None:
+    """Ask for the Numba engine as if numba were not installed."""
+    engines._numba.cache_clear()
+    with mock.patch.object(engines, "has_numba", lambda: False):
+        sample(ROW, engine="numba")
+
+
+ENGINE = "be 'native', 'numba', 'reference', 'auto' or None, got"
 TEMPERATURE = "be 0 or a finite number > 0, got"
 TOP_K = "be a count of tokens in [1, 2**63), or off, got"
 SHAPE = "be a scalar or have shape (B,) = (4,), got"
@@ -148,11 +156,21 @@ PARAMETERS = [
 ]
 
 ENGINES = [
-    given("engine", "cuda", ValueError, "be 'native', 'reference', 'auto' or None, got 'cuda' ("),
+    given("engine", "cuda", ValueError, f"{ENGINE} 'cuda' (None takes the fastest one)"),
     Mistake(
         lambda: sample(ROW, engine="reference", isa="baseline"),
         ValueError,
-        "`isa` must be None for engine 'reference', which has no kernels, got 'baseline' (",
+        "`isa` must be None for engine 'reference', which has no instruction sets to choose from,",
+    ),
+    Mistake(
+        lambda: sample(ROW, engine="numba", isa="baseline"),
+        ValueError,
+        "`isa` must be None for engine 'numba', which has no instruction sets to choose from, got",
+    ),
+    Mistake(
+        call_without_numba,
+        RuntimeError,
+        "engine 'numba' needs numba, which is not installed, on x86-64 or aarch64: pip install ",
     ),
     Mistake(
         call_without_native,

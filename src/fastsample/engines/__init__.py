@@ -14,6 +14,7 @@ An engine reads a `Job`, writes where it is told, and raises for nothing that a 
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -132,38 +133,61 @@ def has_native() -> bool:
     return find_spec("fastsample._native") is not None
 
 
+@cache
+def has_numba() -> bool:
+    """Tell whether numba is installed, on a processor whose float mode the engine can set."""
+    known = platform.machine().lower() in ("x86_64", "amd64", "aarch64", "arm64")
+    return known and find_spec("numba") is not None
+
+
 def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     """Find an engine by name.
 
     Parameters
     ----------
     name : str or None
-        "native", "reference", or None or "auto": native where the extension is installed.
+        "native", "numba", "reference", or None or "auto": the first of them that is installed.
     isa : str or None
         The instruction set that will be asked for; only the native engine has any.
 
     Raises
     ------
     ValueError
-        An unknown name, or an `isa` for the reference engine.
+        An unknown name, or an `isa` for another engine than the native one.
     RuntimeError
-        The native engine where the extension is not installed.
+        The native engine where the extension is not installed, or "numba" where numba is not.
     """
     if name is None or name == "auto":
-        name = "native" if isa is not None or has_native() else "reference"
+        name = "native" if isa is not None or has_native() else _without_extension()
     if name == "native":
         return _native()
-    if name != "reference":
+    if name not in ("numba", "reference"):
         raise ValueError(
-            f"`engine` must be 'native', 'reference', 'auto' or None, got {name!r} "
+            f"`engine` must be 'native', 'numba', 'reference', 'auto' or None, got {name!r} "
             "(None takes the fastest one)"
         )
     if isa is not None:
         raise ValueError(
-            f"`isa` must be None for engine 'reference', which has no kernels, got {isa!r} "
-            "(leave one of the two out)"
+            f"`isa` must be None for engine {name!r}, which has no instruction sets to choose "
+            f"from, got {isa!r} (leave one of the two out)"
         )
-    return _reference()
+    return _numba() if name == "numba" else _reference()
+
+
+def _without_extension() -> str:
+    return "numba" if has_numba() else "reference"
+
+
+@cache
+def _numba() -> Engine:
+    if not has_numba():
+        raise RuntimeError(
+            "engine 'numba' needs numba, which is not installed, on x86-64 or aarch64: pip install "
+            "numba (or pip install '.[numba]' in fastsample's source folder)"
+        )
+    from . import numba
+
+    return Engine("numba", numba.run, numba.write_law, numba.kept_sets, None, None)
 
 
 @cache

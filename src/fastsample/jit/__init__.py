@@ -1,0 +1,29 @@
+"""The loops of the Numba engine: how they are compiled.
+
+Its rooms: `mode` (the processor's float mode), `keys` (rules 1 and 3), `mass` (rule 4), `select`
+(cuts by weight), `draws` (rule 6), `adjust` (rule 2, which is NumPy), `row` (one row from its
+logits to its cut). Loops write no float maxima and no float sums: those Numba leaves scalar.
+
+Each loop is compiled at its first call, for one set of types: logits come as the bits of float32,
+in a contiguous array that is not writable. No product and sum are fused without `fastmath`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+_Loop = TypeVar("_Loop", bound=Callable[..., Any])
+
+# Off unless asked for: processes that start together and share the folder have crashed (numba
+# issue 4807), and a change in a function that a loop calls is not seen.
+_CACHE = os.environ.get("FASTSAMPLE_NUMBA_CACHE") == "1"
+
+
+def compiled(loop: _Loop) -> _Loop:
+    """Compile a function at its first call; it releases the GIL."""
+    made: _Loop = numba.njit(nogil=True, cache=_CACHE, error_model="numpy")(loop)
+    return made

@@ -1,0 +1,151 @@
+"""What is the Numba engine's own: when it is taken, how its loops are compiled, its wide cuts.
+
+That its answers are the reference's is in the tests that every engine meets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from support import SETTINGS, Engine, differing, make_job, make_outcome, make_plan
+
+import fastsample
+from fastsample import engines
+
+numba = pytest.importorskip("numba")
+if not engines.has_numba():
+    pytest.skip("the engine does not know this processor's float mode", allow_module_level=True)
+
+NUMBA, REFERENCE = Engine("numba"), Engine("reference")
+FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
+TYPES_OF_LOOPS = """
+import numpy as np
+from fastsample import log_softmax, sample, softmax
+from fastsample.jit import draws, keys, mass, mode, select
+rows = np.random.default_rng(0).normal(size=(3, 5000)).astype(np.float32)
+frozen = rows.copy()
+frozen.flags.writeable = False
+for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
+    for how in ({}, {"temperature": 0.5, "top_k": 50, "top_p": 0.9, "min_p": 0.1},
+                {"top_p": 0.999}, {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
+        for place in ({"seed": 1, "position": 0}, {"seed": 2**64 - 1, "position": 2**64 - 1}):
+            sample(logits, **how, **place, stream="row", logprobs=2, engine="numba")
+    softmax(logits, engine="numba"), log_softmax(logits, engine="numba")
+for room in (draws, keys, mass, mode, select):
+    for name, loop in vars(room).items():
+        if hasattr(loop, "nopython_signatures") and loop.__module__ == room.__name__:
+            print(room.__name__, name, len(loop.nopython_signatures))
+"""
+
+
+# ---------------------------------------------------------------- when it is taken
+
+
+@pytest.mark.parametrize(
+    ("has_native", "has_numba", "name"),
+    [(True, True, "native"), (False, True, "numba"), (False, False, "reference")],
+)
+def test_auto_takes_the_fastest_that_is_there(has_native: bool, has_numba: bool, name: str) -> None:
+    if has_native and not engines.has_native():
+        pytest.skip("fastsample._native is not built")
+    with (
+        mock.patch.object(engines, "has_native", lambda: has_native),
+        mock.patch.object(engines, "has_numba", lambda: has_numba),
+    ):
+        assert engines.resolve().name == engines.resolve("auto").name == name
+
+
+def test_without_the_extension_calls_go_through() -> None:
+    rows = np.random.default_rng(1).normal(size=(4, 700)).astype(np.float32)
+    how: dict[str, Any] = {"top_p": 0.9, "seed": 3, "position": 5, "stream": "row"}
+    expected = fastsample.sample(rows, **how, engine="reference").tokens
+    with mock.patch.object(engines, "has_native", lambda: False):
+        assert fastsample.sample(rows, **how).tokens.tolist() == expected.tolist()
+
+
+# ---------------------------------------------------------------- how loops are compiled
+
+
+def run(code: str, **environment: str) -> str:
+    path = str(Path(fastsample.__file__).parent.parent)
+    variables = {**os.environ, "PYTHONPATH": path, **environment}
+    return subprocess.check_output([sys.executable, "-c", code], text=True, env=variables)
+
+
+def test_every_loop_is_compiled_once() -> None:
+    """Neither writable rows nor large seeds make another type, which would cost seconds."""
+    counts = dict(line.rsplit(" ", 1) for line in run(TYPES_OF_LOOPS).splitlines())
+    assert {name: count for name, count in counts.items() if count != "1"} == {}
+    assert len(counts) > 15
+
+
+def test_no_multiply_and_add_is_fused() -> None:
+    from fastsample.jit import draws, mass, select
+
+    rows = np.random.default_rng(2).normal(size=(1, 5000)).astype(np.float32)
+    fastsample.softmax(rows, engine="numba")
+    for top_p in (0.5, 0.9999):
+        fastsample.sample(rows, top_p=top_p, engine="numba")
+    loops = {mass.weigh_to, mass.write_powers, select.select, draws.draw}
+    for loop in loops:
+        assert loop.nopython_signatures
+        for code in loop.inspect_asm().values():
+            assert [line for line in code.splitlines() if FUSED.search(line)] == []
+
+
+@pytest.mark.parametrize("asked", ["0", "1"])
+def test_nothing_is_cached_unless_asked_for(asked: str, tmp_path: Path) -> None:
+    code = "import fastsample, numpy as np; fastsample.sample(np.zeros(9, 'f4'), engine='numba')"
+    run(code, FASTSAMPLE_NUMBA_CACHE=asked, NUMBA_CACHE_DIR=str(tmp_path))
+    assert any(tmp_path.rglob("*.nbi")) == (asked == "1")
+
+
+def test_settings_are_those_of_a_plan() -> None:
+    from fastsample.jit.settings import Settings, settings_of
+
+    assert Settings._fields == SETTINGS.names
+    plan = make_plan(2, seed=2**64 - 1, top_p=0.25, stages=("top_p",))
+    assert settings_of(plan)[1] == Settings(*plan[1].item())
+
+
+# ---------------------------------------------------------------- cuts far from the top
+
+
+ROWS = {
+    "one value": lambda rng, size: np.full(size, 2.5),
+    "few values": lambda rng, size: rng.integers(-2, 3, size) / 2,
+    "around 0": lambda rng, size: rng.choice([-(2.0**-126), -1e-40, -0.0, 1e-40, 2.0**-126], size),
+    "one block": lambda rng, size: np.where(np.arange(size) // 128 == 1, 5.0, -5.0),
+    "half banned": lambda rng, size: rng.choice([1.0, 2.0, 3.0, -np.inf, -np.inf], size),
+    "normal": lambda rng, size: rng.normal(size=size) * 3,
+}
+CUTS: list[dict[str, Any]] = [
+    *({"top_k": k} for k in (1, 39, 40, 41, 2500, 4999)),
+    *({"top_p": p} for p in (0.01, 0.5, 0.9, 0.99999)),
+    {"top_k": 3000, "top_p": 0.7, "temperature": 1.7},
+    {"min_p": 1e-6, "top_p": 0.9, "stages": ("min_p", "temperature", "top_p"), "temperature": 0.3},
+    {"top_p": 0.1, "min_p": 0.9, "min_keep": 4000},
+]
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_cuts_of_many_tokens(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    row = ROWS[kind](rng, 5000).astype(np.float32)
+    rows = np.broadcast_to(row, (len(CUTS), len(row)))
+    plan = np.concatenate([make_plan(1, **how, seed=n) for n, how in enumerate(CUTS)])
+    job = make_job(rows, plan)
+    expected, found = (
+        engine.run(job, make_outcome(len(rows), forms=("raw", "processed"), top_count=4000))
+        for engine in (REFERENCE, NUMBA)
+    )
+    assert differing(expected, found) == []
+    assert differing(REFERENCE.kept_sets(job), NUMBA.kept_sets(job)) == []
