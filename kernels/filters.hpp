@@ -21,9 +21,7 @@ inline uint64_t smallest(const uint64_t* keys, int64_t count) {
 // Lists the first k tokens at least: with all tokens down to a bound that k reach, unless they are many more;
 // then with all above it, and the first k that equal it. Returns how many, or kTooMany.
 inline int64_t list_head(const Kept& kept, int64_t k) {
-  // Where k is half of the parts or more, their bests say too little; but all of a short row can be listed.
-  const bool knows = k <= kept.row.blocks() * kParts / 2 || kept.row.vocabulary() <= kept.work.room;
-  if (k > kept.work.room || !knows) return kTooMany;
+  if (k > kept.work.room) return kTooMany;
   const float bound = bound_for_count(kept.row, kept.work, k, kept.law.top);
   const uint64_t from = first_key_of(bound);
   if (from > kept.cut) {
