@@ -126,10 +126,6 @@ inline Pack operator-(const Pack& a, const Pack& b) {
 inline Pack operator*(const Pack& a, const Pack& b) {
   return each([&](int i) { return a.vector[i] * b.vector[i]; });
 }
-inline Pack larger(const Pack& a, float b) {
-  return each([&](int i) { return larger(a.vector[i], fill(b)); });
-}
-inline Floats larger(Floats a, float b) { return larger(a, fill(b)); }
 inline Pack larger_negative(const Pack& y, float low) {
   return each([&](int i) { return larger_negative(y.vector[i], low); });
 }
