@@ -37,7 +37,7 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
     n_threads : int or None
         None lets the kernels choose. The answers are the same for every number.
     """
-    values, vocabulary, plan, adjustments = job
+    values, vocabulary, plan, adjustments = job[:4]
     mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
     _native.sample(
         values,
@@ -75,7 +75,7 @@ def kept_sets(
     job: Job, status: NDArray[np.uint8], *, isa: str | None = None, n_threads: int | None = None
 ) -> KeptSets:
     """Find the kept set of each row, as `FindKeptSets` says."""
-    values, vocabulary, plan, adjustments = job
+    values, vocabulary, plan, adjustments = job[:4]
     mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
     return KeptSets(
         *_native.kept_sets(
