@@ -194,8 +194,8 @@ cdef bint _is_brief(const Batch& batch, const Adjustments& adjustments,
 cdef dict _REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
 
 
-cdef Reduction _reduction_of(str name) except *:
-    return <Reduction><int>_REDUCTIONS[name]
+cdef int _code_of(str reduction) except -1:
+    return _REDUCTIONS[reduction]
 
 
 cdef int _sample(const Kernels* kernels, const Batch& batch, const Adjustments& adjustments,
@@ -232,7 +232,7 @@ def sample(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, outpu
         told = _Told(forms, batch.rows, vocabulary, logprobs, ranks, top_tokens, top_logprobs)
         told.show(forms, top_tokens.shape[2], &answers)
     _sample(chosen.kernels, batch, adjusted.adjustments, <const Settings*>held_plan.buffer.buf,
-            _reduction_of(reduction), n_threads, answers, <uint8_t*>held_status.buffer.buf)
+            <Reduction>_code_of(reduction), n_threads, answers, <uint8_t*>held_status.buffer.buf)
 
 
 def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, status, isa,
@@ -276,7 +276,7 @@ cdef int _apply(Function function, Py_ssize_t itemsize, bint per_token, values, 
     cdef Held held_rows, held_temperatures, held_target, held_status
     cdef Batch batch
     cdef _Isa chosen = _chosen(isa)
-    cdef Reduction code = _reduction_of(reduction)
+    cdef Reduction code = <Reduction>_code_of(reduction)
     _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
     _hold_read(held_temperatures, temperature, 8, batch.rows, "temperature")
     cdef int64_t length = batch.rows * (vocabulary if per_token else 1)

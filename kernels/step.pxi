@@ -102,7 +102,7 @@ cdef class Step:
         if not 0 <= valid_vocab <= most:
             raise ValueError("valid_vocab must be at most `most`")
         self._kernels = _chosen(isa).kernels
-        self._reduction = _reduction_of(reduction)
+        self._reduction = <Reduction>_code_of(reduction)
         self._n_threads = n_threads
         self._ids = ids
         self._outputs = list(outputs)
@@ -236,7 +236,7 @@ cdef class Draw:
     def __cinit__(self, plan, int64_t most, memory_of_logits, isa, int n_threads, str reduction):
         cdef Held held
         self._kernels = _chosen(isa).kernels
-        self._reduction = _reduction_of(reduction)
+        self._reduction = <Reduction>_code_of(reduction)
         self._n_threads = n_threads
         _hold_plan(held, plan, 1)
         self._settings = (<const Settings*>held.buffer.buf)[0]
