@@ -19,19 +19,22 @@ from fastsample.adjustments import Adjustments
 from fastsample.job import Job, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "kernels"
 SAMPLE, KEPT_SETS = 0, 1
 LAWS = {"softmax": 2, "log_softmax": 3, "logsumexp": 4}
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
 REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
 
 
-def compile_kernels(folder: Path, compiler: str, flags: list[str], isas: list[str]) -> Path:
+def compile_kernels(
+    folder: Path, compiler: str, flags: list[str], isas: list[str], kernels: Path = KERNELS
+) -> Path:
     """Compile the program and the kernels of some instruction sets, as a static program."""
     names = ["adjust", "dispatch", "pool", *(f"isa_{isa}" for isa in isas)]
-    sources = [str(ROOT / "kernels" / f"{name}.cpp") for name in names]
+    sources = [str(kernels / f"{name}.cpp") for name in names]
     sources.append(str(ROOT / "tests" / "piped_kernels.cpp"))
     program = folder / "piped_kernels"
-    include = f"-I{ROOT / 'kernels'}"
+    include = f"-I{kernels}"
     subprocess.run([compiler, *flags, include, *sources, "-o", str(program)], check=True)
     return program
 
