@@ -6,7 +6,8 @@
 #   make test TORCH=torch==2.13.0 MODEL=1       installs torch, then a small model, and runs them all
 #   make lint                                   ruff and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
-#   make nightly                                every test, the slow ones too, then `make wheels`
+#   make nightly                                every test, the slow ones too, then `make wheels`;
+#                                               JOBS=2 is how many tests run at a time
 #   make bench                                  what a token costs: tables, and speed.json, speed.svg
 #                                               in .benchmarks; a few minutes in which nothing else
 #                                               may run. TORCH=... adds torch to the rivals, README=1
@@ -23,6 +24,7 @@ TORCH ?=
 MODEL ?=
 README ?=
 NOISY ?=
+JOBS ?= 2
 
 # The first Python of these that starts and is new enough (a pyenv shim may exist and not start).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
@@ -51,7 +53,7 @@ wheels: $(STAMP)
 	$(PY) tools/check_wheel.py
 
 nightly: $(STAMP)
-	FASTSAMPLE_HYPOTHESIS=nightly $(PY) -m pytest -m ''
+	FASTSAMPLE_HYPOTHESIS=nightly $(PY) -m pytest -m '' -n $(JOBS) --dist worksteal
 	$(MAKE) wheels
 
 bench: $(STAMP)

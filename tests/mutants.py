@@ -83,7 +83,7 @@ OF_THE_REFERENCE = [
         "top_p goes on where the running mass equals what is needed",
         'np.uint64(need), side="left")) + 1 if need',
         'np.uint64(need), side="right")) + 1 if need',
-        "test_borders.py::test_top_p_at_each_step_of_the_running_mass",
+        "test_reference.py::test_top_p_need_is_exact_and_rounded_up",
     ),
     Mutant(
         "what top_p needs is rounded down",

@@ -218,8 +218,10 @@ def run_benches(tmp_path: Path, load: float, *arguments: str) -> subprocess.Comp
     command = [sys.executable, "-m", "pytest", "-q", "-p", "loaded", "benches", "--patience=0"]
     command += ["--benchmark-only", f"--benchmark-json={tmp_path / 'out.json'}", *arguments]
     command += ["-k", "SmolLM2 and greedy and not torch"]
+    # Under pytest-xdist benches are not timed; these are none of its tests.
+    kept = {name: text for name, text in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+        command, cwd=ROOT, capture_output=True, text=True, env={**kept, "PYTHONPATH": path}
     )
 
 

@@ -23,8 +23,9 @@ settings.register_profile("ci", deadline=None, derandomize=True, max_examples=60
 settings.register_profile(
     "nightly",
     deadline=None,
-    max_examples=5000,
+    max_examples=600,
     database=None,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 PROFILE = settings.get_profile(os.environ.get("FASTSAMPLE_HYPOTHESIS", "ci"))

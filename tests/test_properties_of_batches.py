@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from jobs import FORMS
@@ -90,7 +90,7 @@ def everything(engine: Engine, job: Job) -> list[Any]:
 
 
 @needs_held
-@PROFILE
+@settings(PROFILE, max_examples=10 * PROFILE.max_examples)
 @given(rows=batches(), params=st.lists(PARAMS, min_size=1, max_size=4), draw=DRAWS)
 def test_all_engines_are_the_reference(rows, params, draw):
     before = sha256(rows)
