@@ -99,10 +99,6 @@ class Way:
         return self.reduction == "exact"
 
     @property
-    def _mode(self) -> dict[str, Any]:
-        return {} if self.is_exact else {"reduction": self.reduction}
-
-    @property
     def choice(self) -> dict[str, Any]:
         """The keywords that choose the engine."""
         return {"engine": self.engine, "isa": self.isa}
@@ -115,7 +111,9 @@ class Way:
         **how: Any,
     ) -> NDArray[np.int64]:
         """Tokens of shape (B, n), or whatever `sample` gives where `draws` is None."""
-        drawn = self.doors.sample(logits, **settings, n=draws, **self.choice, **self._mode, **how)
+        drawn = self.doors.sample(
+            logits, **settings, n=draws, **self.choice, reduction=self.reduction, **how
+        )
         return np.asarray(drawn.tokens)
 
     def weigh(self, logits: Any, settings: dict[str, NDArray[Any]], **how: Any) -> Any:
@@ -139,7 +137,7 @@ class Way:
             logprobs=min(count, case.vocabulary),
             form=forms,
             **self.choice,
-            **self._mode,
+            reduction=self.reduction,
         )
         parts = (told.logprobs, told.ranks, told.top_tokens, told.top_logprobs)
         return Answer(tokens=told.tokens[:, None], told=parts, kept=told.kept_count)

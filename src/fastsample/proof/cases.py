@@ -32,7 +32,7 @@ MIN_PS = (0.0, 0.0, 0.0, 1e-12, 0.001, 0.05, 0.1, 0.5, 1.0)
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 FILTERS = ("temperature", "top_k", "top_p", "min_p")
 
-N_FIXED = 18
+N_FIXED = 12
 LARGE = ((32_000, ("bell", "bell / 16")), (151_936, ("bell",)))
 ROWS_OF_FILE = 4
 

@@ -29,16 +29,16 @@ def conditions(engines: list[tuple[str, str | None]], absent: dict[str, str]) ->
     """
     facts = info()
     names = list(dict.fromkeys(name for name, _ in engines))
-    not_covered = dict(absent)
+    not_covered = {**absent, "adjustments": "no case has a mask, a bias or penalties"}
     with flushing() as flushed:
         pass
     if not flushed:
         not_covered["flush-to-zero"] = "how to switch it on is not known for this system"
-    if bfloat16_maker() is None:
+    maker = bfloat16_maker()
+    if maker is None:
         not_covered["bfloat16"] = "neither ml_dtypes nor torch is installed"
     if not can_fork():
         not_covered["fork"] = "this system has none"
-    maker = bfloat16_maker()
     return {
         "fastsample": facts["version"],
         "rule_version": facts["rule_version"],

@@ -189,7 +189,7 @@ def memory(way: Way, case: Case) -> Variants:
 def _sampler(way: Way, case: Case) -> Any:
     """A `Sampler` at the case's first step."""
     params = SamplingParams(**case.filters_of(0), seed=int(case.settings["seed"][0]))
-    sampler = way.doors.sampler(params, **way.choice, **way._mode)
+    sampler = way.doors.sampler(params, **way.choice, reduction=way.reduction)
     sampler.reset(int(case.settings["position"][0]))
     return sampler
 

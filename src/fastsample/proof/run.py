@@ -20,7 +20,7 @@ from .rows import Dice
 from .shown import PLAIN, Tally, fast_tokens, plain_tokens
 from .ways import engines_here, threads_allowed, ways
 
-MODES: tuple[str, ...] = ("exact",)
+MODES = ("exact", "fixed")
 FIRST_RANDOM = 1000
 """Numbers below are the fixed cases'."""
 
@@ -51,8 +51,8 @@ class Proof:
             for invariant in INVARIANTS
             if mode in invariant.modes
         }
-        self._ways = {mode: ways(wish.doors, self._engines, mode) for mode in MODES}
-        self._fast = [Tally(f"fast, {way.label}") for way in self._ways.get("fast", [])]
+        self._ways = {mode: ways(wish.doors, self._engines, mode) for mode in (*MODES, "fast")}
+        self._fast = [Tally(f"fast, {way.label}") for way in self._ways["fast"]]
         self._plain = Tally(PLAIN)
         self._rows = self._logits = 0
 
@@ -79,7 +79,7 @@ class Proof:
         return self._ledgers[mode, INVARIANTS[0].name]
 
     def _show(self, case: Case, exact: Answer) -> None:
-        for tally, way in zip(self._fast, self._ways.get("fast", []), strict=True):
+        for tally, way in zip(self._fast, self._ways["fast"], strict=True):
             tally.add(case, exact, fast_tokens(way, case))
         self._plain.add(case, exact, plain_tokens(case))
 
