@@ -59,9 +59,11 @@ def fourth_run() -> Doors:
     asked: list[Any] = []
 
     def when(logits: Any, how: dict[str, Any]) -> bool:
-        question = (id(logits), how.get("n"), how["engine"], how["isa"], how["reduction"], len(how))
+        names = ("n", "engine", "isa", "reduction", "n_threads", "logprobs")
+        question = (id(logits), *(how.get(name) for name in names))
         asked.append(question)
-        return len(asked) > 3 and asked[-4:] == [question] * 4 and asked[-5:-4] != [question]
+        alike = asked[-4:] == [question] * 4 and asked[-5:-4] != [question]
+        return is_batch(logits) and alike
 
     return other_token(when)
 

@@ -6,6 +6,7 @@ random case is made from one number, which the report tells, so that anyone can 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ SIZES = (
 )
 ROWS = (8, 8, 8, 9, 11, 13)
 DRAWS = 64
+FEW_DRAWS = 8
 STEPS = 8
 TEMPERATURES = (0.0, 0.1, 0.5, 0.7, 0.8, 0.8, 1.0, 1.0, 1.0, 1.0, 1.3, 2.0, 10.0, 1e-5, 1e20)
 TOP_KS = (0, 0, 0, 1, 2, 3, 20, 40, 50, 64, 100, 1000)
@@ -32,9 +34,10 @@ MIN_PS = (0.0, 0.0, 0.0, 1e-12, 0.001, 0.05, 0.1, 0.5, 1.0)
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 FILTERS = ("temperature", "top_k", "top_p", "min_p")
 
-N_FIXED = 12
+N_FIXED = 10
 LARGE = ((32_000, ("bell", "bell / 16")), (151_936, ("bell",)))
-ROWS_OF_FILE = 4
+ROWS_OF_FILE = 2
+MOST_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ def _large_case(number: int, size: int, kinds: tuple[str, ...]) -> Case:
     for name, value in USUAL.items():
         settings[name][0] = value
     name = f"fixed_cases()[{number}]"
-    return Case(name, rows, kinds, settings, 8, "float32", False)
+    return Case(name, rows, kinds, settings, FEW_DRAWS, "float32", False)
 
 
 def fixed_cases() -> list[Case]:
@@ -159,23 +162,25 @@ def fixed_cases() -> list[Case]:
 
 
 def good_rows(values: NDArray[Any]) -> list[int]:
-    """Numbers of the rows from which a token can be drawn."""
-    return [b for b in range(len(values)) if reference.status(reference.widen(values[b])) == 0]
+    """Numbers of the rows from which a token can be drawn; of many rows, some evenly spread."""
+    count = min(MOST_ROWS, len(values))
+    looked_at = [at * len(values) // count for at in range(count)]
+    return [b for b in looked_at if reference.status(reference.widen(values[b])) == reference.OK]
 
 
-def given_case(values: NDArray[Any], row: int, number: int) -> Case:
-    """One row of the user's, with random parameters; as two steps of a sequence now and then."""
+def given_case(values: NDArray[Any], chosen: Sequence[int], number: int) -> Case:
+    """Some of the user's rows, with random parameters; several may be steps of a sequence."""
     dice = Dice(number)
-    is_sequence = dice.below(3) == 0
-    rows = np.stack([reference.widen(values[row])] * 2)
-    settings = _settings(dice, 2, is_sequence)
+    is_sequence = len(chosen) > 1 and dice.below(2) == 0
+    rows = np.stack([reference.widen(values[row]) for row in chosen])
+    settings = _settings(dice, len(rows), is_sequence)
     dtype = {"f": "float32", "e": "float16"}.get(values.dtype.char, "bfloat16")
-    name = f"given_case(logits, {row}, {number})"
-    return Case(name, rows, ("given", "given"), settings, 8, dtype, is_sequence)
+    name, kinds = f"given_case(logits, {list(chosen)}, {number})", ("given",) * len(rows)
+    return Case(name, rows, kinds, settings, FEW_DRAWS, dtype, is_sequence)
 
 
-def cases_of(values: NDArray[Any], good: list[int]) -> list[Case]:
+def cases_of(values: NDArray[Any], good: Sequence[int]) -> list[Case]:
     """The fixed cases of the user's rows: some, evenly spread, for a fingerprint of their own."""
     count = min(ROWS_OF_FILE, len(good))
     chosen = [good[at * len(good) // count] for at in range(count)]
-    return [given_case(values, row, number) for number, row in enumerate(chosen)]
+    return [given_case(values, [row], number) for number, row in enumerate(chosen)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +92,7 @@ def _parted(way: Way, case: Case, parts: Sequence[NDArray[np.int64]]) -> Answer:
     """Rows in several calls, each with some of them in some order, put together again."""
     tokens = np.full((len(case.rows), case.draws), -1, np.int64)
     kept: dict[int, tuple[NDArray[Any], ...]] = {}
-    for part in parts:
+    for part in filter(len, parts):
         rows, settings = case.rows[part], rows_of(case.settings, part)
         tokens[part] = way.draw(rows, settings, case.draws)
         masses = way.masses(rows, settings)
@@ -120,10 +121,17 @@ def batches(way: Way, case: Case) -> Variants:
     yield "beside others", _beside(way, case)
 
 
+@lru_cache(maxsize=4)
+def _strangers(vocabulary: int) -> NDArray[np.float32]:
+    """Three rows, the second of which is bad."""
+    rows = np.stack([bell(Dice(n), vocabulary) for n in range(3)])
+    rows[1, vocabulary // 2] = np.nan
+    return rows
+
+
 def _beside(way: Way, case: Case) -> Answer:
     """Rows among strangers, one of which is bad."""
-    strangers = np.stack([bell(Dice(n), case.vocabulary) for n in range(3)])
-    strangers[1, case.vocabulary // 2] = np.nan
+    strangers = _strangers(case.vocabulary)
     numbers = np.arange(len(case.rows))
     among = np.concatenate([numbers[:1], numbers[:2], numbers, numbers[:1]])
     rows = case.rows[among]

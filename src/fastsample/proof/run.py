@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from .answers import Answer, Doors, Way
-from .cases import Case, cases_of, fixed_cases, given_case, good_rows, random_case
+from .cases import Case, cases_of, fixed_cases, given_case, random_case
 from .conditions import conditions
 from .invariants import INVARIANTS, Held
 from .ledger import Ledger
@@ -23,6 +23,7 @@ from .ways import engines_here, threads_allowed, ways
 MODES = ("exact", "fixed")
 FIRST_RANDOM = 1000
 """Numbers below are the fixed cases'."""
+GIVEN_AT_ONCE = 2
 
 Tell = Callable[[float, int], None]
 
@@ -35,6 +36,7 @@ class Wish:
     seed: int
     quick: bool = False
     values: NDArray[Any] | None = None
+    good: tuple[int, ...] = ()
     tell: Tell | None = None
     doors: Doors = field(default_factory=Doors)
 
@@ -130,21 +132,20 @@ def _add(digest: Any, held: list[Held]) -> None:
                 digest.update(part.astype(part.dtype.newbyteorder("<")).tobytes())
 
 
-def random_cases(seed: int, values: NDArray[Any] | None, good: list[int]) -> Iterator[Case]:
+def random_cases(seed: int, values: NDArray[Any] | None, good: tuple[int, ...]) -> Iterator[Case]:
     """Cases without end; every other one of the user's rows, where there are any."""
     number = seed << 32 | FIRST_RANDOM
     while True:
         yield random_case(number)
         if values is not None:
-            row = good[Dice(number).below(len(good))]
-            yield given_case(values, row, number)
+            dice = Dice(number)
+            yield given_case(values, [dice.pick(good) for _ in range(GIVEN_AT_ONCE)], number)
         number += 1
 
 
 def prove(wish: Wish) -> Report:
     """Hold the fixed cases, then the user's, then random ones until the time is over."""
-    values = wish.values
-    good = [] if values is None else good_rows(values)
+    values, good = wish.values, wish.good
     with threads_allowed():
         proof = Proof(wish)
         fingerprint = proof.fingerprint(fixed_cases())

@@ -35,7 +35,8 @@ def verify(
     Parameters
     ----------
     logits : array of shape (V,) or (B, V), optional
-        Rows of your own, as `sample` takes them. Bad rows among them are left out.
+        Rows of your own, as `sample` takes them. Bad rows among them are left out, and of more
+        than 64 rows all but 64 that are evenly spread.
     quick : bool
         Take 5 seconds at most, where it would be a minute at most.
     minutes : float, optional
@@ -72,11 +73,12 @@ def verify(
     if minutes is not None and quick:
         raise ValueError(f"`minutes` must be left out with `quick`, got {minutes!r} (one of both)")
     values = None if logits is None else as_rows(logits).values
-    if values is not None and not good_rows(values):
+    good = () if values is None else tuple(good_rows(values))
+    if values is not None and not good:
         raise ValueError(
             "`logits` must hold a row from which a token can be drawn, got none (a good row holds "
             "a logit above -inf, and neither NaN nor +inf)"
         )
     seconds = QUICK_SECONDS if quick else USUAL_SECONDS if minutes is None else 60 * minutes
     number = secrets.randbits(32) if seed is None else SEED.one(seed)
-    return prove(Wish(seconds, number, quick, values, progress))
+    return prove(Wish(seconds, number, quick, values, good, progress))
