@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -114,7 +115,7 @@ def test_json_is_all_that_is_printed(
 def test_a_bar_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with proof_page.bar() as progress:
         assert progress is None
-    terminal = Console(stderr=True, force_terminal=True, file=open(os.devnull, "w"))
+    terminal = Console(stderr=True, force_terminal=True, file=io.StringIO())
     monkeypatch.setattr(proof_page, "Console", lambda **_: terminal)
     with proof_page.bar() as progress:
         assert progress is not None
