@@ -32,6 +32,7 @@ TOP_KS = (0, 0, 0, 1, 2, 3, 20, 40, 50, 64, 100, 1000)
 TOP_PS = (1.0, 1.0, 1.0, 0.0, 0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999999)
 MIN_PS = (0.0, 0.0, 0.0, 1e-12, 0.001, 0.05, 0.1, 0.5, 1.0)
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 FILTERS = ("temperature", "top_k", "top_p", "min_p")
 
 N_FIXED = 10
@@ -153,6 +154,16 @@ def _large_case(number: int, size: int, kinds: tuple[str, ...]) -> Case:
         settings[name][0] = value
     name = f"fixed_cases()[{number}]"
     return Case(name, rows, kinds, settings, FEW_DRAWS, "float32", False)
+
+
+def wide_case(draws: int) -> Case:
+    """Draws from a wide law, where a total that is off by little moves many of them."""
+    dice = Dice(0)
+    row = KINDS["bell / 16"](dice, 151_936)
+    settings = {name: np.array([value]) for name, value in OFF.items()}
+    settings |= {name: np.zeros(1, np.uint64) for name in ("seed", "position", "stream")}
+    name, kinds = f"wide_case({draws})", ("bell / 16",)
+    return Case(name, row[None], kinds, settings, draws, "float32", False)
 
 
 def fixed_cases() -> list[Case]:

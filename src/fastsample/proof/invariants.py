@@ -261,7 +261,7 @@ def shards(ways: Sequence[Way], case: Case, expected: Answer) -> Iterator[Held]:
     wanted, numbers = whole_of(expected), uniforms_of(case, FEW)
     count = shard_count(case.vocabulary)
     for way in ways:
-        yield Held(f"{count} shards", way.label, merged(way, case, count, numbers), wanted)
+        yield Held(f"in {count}", way.label, merged(way, case, count, numbers), wanted)
 
 
 def permuted(ways: Sequence[Way], case: Case, expected: Answer) -> Iterator[Held]:
