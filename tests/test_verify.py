@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults import other_mass, other_token
 from support import native, usable_engines
 
 import fastsample
@@ -193,8 +194,6 @@ def test_the_fingerprint_sees_a_token_and_a_mass() -> None:
     def fingerprint(doors: Doors) -> str:
         return Proof(Wish(1.0, 0, quick=True, doors=doors)).fingerprint([random_case(3)])
 
-    from faults import other_mass, other_token
-
     honest = fingerprint(Doors())
     assert fingerprint(other_token(lambda _, how: how.get("logprobs") is None)) != honest
     assert fingerprint(other_mass(lambda _rows, _how: True)) != honest
@@ -214,7 +213,7 @@ def test_quick_holds(quick: tuple[Report, float]) -> None:
     report, seconds = quick
     assert report.ok
     assert all(line.ok and line.cases for line in report.invariants if native or has_numba())
-    assert report.tokens > 500_000
+    assert report.tokens > 300_000
     assert report.tokens == sum(line.tokens for line in report.invariants)
     assert 0 < report.seconds < seconds + 0.01
     print(f"verify(quick=True): {seconds:.1f} s, {report.tokens:,} tokens")

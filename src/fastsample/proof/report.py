@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -133,11 +133,3 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The same in dicts, lists, numbers and strings, as JSON has them."""
         return asdict(self)
-
-
-@dataclass
-class Progress:
-    """How far a proof is: its share of the time, and the tokens compared so far."""
-
-    share: float = field(default=0.0)
-    tokens: int = field(default=0)

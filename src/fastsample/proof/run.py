@@ -88,7 +88,7 @@ class Proof:
         self._plain.add(case, exact, plain_tokens(case))
 
     def show_wide(self) -> None:
-        """Draw from a wide law, where most differs; what is exact there, each engine says itself."""
+        """Draw from a wide law, where most differs; what is exact there, each engine says."""
         for at, (tally, fast) in enumerate(zip(self._fast, self._ways["fast"], strict=True)):
             case, way = wide_case(WIDE_DRAWS.get(fast.engine, 64)), self._ways["exact"][at]
             exact = Answer(tokens=way.draw(case.rows, case.settings, case.draws))
