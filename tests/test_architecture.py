@@ -32,9 +32,19 @@ FLOORS = (
     ("members", "top"),
     ("sampler",),
     ("table",),
+    ("proof.child", "proof.flush", "proof.memory", "proof.report", "proof.rows"),
+    ("proof.cases",),
+    ("proof.answers",),
+    ("proof.vocabulary", "proof.ways"),
+    ("proof.invariants",),
+    ("proof.conditions", "proof.ledger"),
+    ("proof.shown",),
+    ("proof.run",),
+    ("proof.verify",),
+    ("proof",),
     ("",),
     ("files", "naive", "plots", "stopwatch"),
-    ("demo", "bench"),
+    ("demo", "bench", "proof_page"),
     ("cli",),
     ("__main__",),
 )
@@ -62,6 +72,7 @@ PUBLIC = [
     "softmax",
     "top_k",
     "top_p",
+    "verify",
 ]
 
 

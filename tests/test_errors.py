@@ -43,7 +43,7 @@ OUT_OF_REACH: set[str] = {
 }
 """Functions whose errors need what is not installed here, or a kind of machine."""
 
-WITHOUT_MESSAGE = ("", "typer.Exit", "typer.Exit(2)")
+WITHOUT_MESSAGE = ("", "typer.Exit", "typer.Exit(1)", "typer.Exit(2)")
 
 TO_CALLERS: list[Mistake] = [
     *(*parameters.MISTAKES, *rows.MISTAKES, *adjustments.MISTAKES, *sequences.MISTAKES),

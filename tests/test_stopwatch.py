@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from fastsample import Latency, stopwatch
-from fastsample.stopwatch import cpu_name, in_turns, load_average, take_turns
+from fastsample.info import cpu_name
+from fastsample.stopwatch import in_turns, load_average, take_turns
 
 ROWS = np.arange(8, dtype=np.float32)[:, np.newaxis]
 

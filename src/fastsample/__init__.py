@@ -3,7 +3,8 @@
 `sample` draws one token per row and keeps nothing; `Sampler` remembers sequences for a loop;
 `SamplingParams` names the choices; `Latency` tells how long calls took. `softmax`, `log_softmax`
 and `logsumexp` look at whole rows; `top_k`, `top_p`, `kept_set` and `filter_logits` at what filters
-leave of them. `candidates` shows what they do to one row; `info` describes the installation.
+leave of them. `candidates` shows what they do to one row; `info` describes the installation, and
+`verify` proves on this machine what is promised.
 """
 
 from ._version import __version__
@@ -12,6 +13,7 @@ from .info import info
 from .kept import KeptSet, filter_logits, kept_set
 from .latency import Latency
 from .params import SamplingParams
+from .proof import verify
 from .reference import RULE_VERSION
 from .result import SampleResult, Status
 from .sample import sample
@@ -41,6 +43,7 @@ __all__ = [
     "softmax",
     "top_k",
     "top_p",
+    "verify",
 ]
 
 _register_if_imported()

@@ -20,9 +20,10 @@ from rich.text import Text
 
 from . import Latency, Sampler, SamplingParams, info, sample
 from .files import read_rows
+from .info import cpu_name
 from .naive import NaiveSampler
 from .plots import draw_latencies, require_matplotlib, shares
-from .stopwatch import QUIET, Call, cpu_name, in_turns, load_average
+from .stopwatch import QUIET, Call, in_turns, load_average
 
 OURS, NAIVE, FLOOR = "fastsample", "naive NumPy", "np.max"
 TIMES = ("p50", "p90", "p99", "max")

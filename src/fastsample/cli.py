@@ -1,4 +1,4 @@
-"""The command line: `table` and `bench` for any file of logits, `demo` for the rows that ship."""
+"""The command line: `table`, `bench` and `verify` for your logits, `demo` for rows that ship."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from .bench import bench, described, figures, filters
 from .files import read_row, read_texts
 from .info import info as machine_info
 from .params import SamplingParams
+from .proof_page import prove
 from .reference import order
 from .sample import sample
 from .table import Candidate, candidates
@@ -69,6 +70,8 @@ def told(command: Callable[..., None]) -> Callable[..., None]:
     def telling(*arguments: Any, **options: Any) -> None:
         try:
             command(*arguments, **options)
+        except typer.Exit:
+            raise
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             refuse(error)
 
@@ -157,6 +160,7 @@ def demo() -> None:
 
 
 app.command()(told(bench))
+app.command("verify")(told(prove))
 
 
 @app.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
 from typing import Any
 
 from ._version import __version__
@@ -55,3 +57,10 @@ def _kernels() -> dict[str, Any]:
         "compiler": _native.compiler(),
         "flags": _native.flags(),
     }
+
+
+def cpu_name(told: Path = Path("/proc/cpuinfo")) -> str:
+    """Name the processor as Linux does, and elsewhere at least its kind."""
+    lines = told.read_text(errors="replace").splitlines() if told.is_file() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()

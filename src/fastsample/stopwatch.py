@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -22,13 +20,6 @@ Call = Callable[[Any], object]
 def load_average() -> float:
     """Tell how many processes ran or waited in the last minute, on the average."""
     return os.getloadavg()[0]
-
-
-def cpu_name(told: Path = Path("/proc/cpuinfo")) -> str:
-    """Name the processor as Linux does, and elsewhere at least its kind."""
-    lines = told.read_text(errors="replace").splitlines() if told.is_file() else []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
 
 
 def take_turns(

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from fastsample import filter_logits, kept_set, log_softmax, logsumexp, softmax, top_k, top_p
+from fastsample import (
+    filter_logits,
+    kept_set,
+    log_softmax,
+    logsumexp,
+    softmax,
+    top_k,
+    top_p,
+    verify,
+)
 from mistakes import ROW, ROWS, Mistake, frozen, rows_with
 
 SHARED = np.zeros(1, np.int64)
@@ -19,6 +28,11 @@ def of(function: Any, error: type[Exception], part: str, *given: Any, **named: A
 
 
 MISTAKES = [
+    of(verify, ValueError, "`minutes` must be above 0 and finite, got 0 (1 is one", minutes=0),
+    of(verify, ValueError, "`minutes` must be above 0 and finite, got inf (", minutes=np.inf),
+    of(verify, ValueError, "`minutes` must be left out with `quick`, got 2", minutes=2, quick=True),
+    of(verify, ValueError, "a row from which a token can be drawn, got none (", ROW * np.nan),
+    of(verify, ValueError, "`seed` must be in [0, 2**64), got -1 (", seed=-1),
     *(
         of(function, ValueError, NAN, rows_with(3, 2, np.nan))
         for function in (softmax, log_softmax, logsumexp, kept_set, filter_logits)

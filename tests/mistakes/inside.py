@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from typing import Any
 
@@ -10,6 +11,7 @@ from support import SETTINGS, csr, make_plan, native
 from test_rounding import LIBRARY, MODES, rounding
 
 from fastsample import Latency, SamplingParams, reference, reference_laws
+from fastsample.proof.child import can_fork, in_child
 from fastsample.roster import Batch
 from fastsample.sequences import start
 from mistakes import ROW, ROWS, Mistake
@@ -194,8 +196,14 @@ UNDER_WAY = [
         "this Sampler was used while one of its calls was under way",
     )
 ]
+CHILDREN = [
+    Mistake(lambda: in_child(lambda: os._exit(0)), RuntimeError, "a forked child ended, or said"),
+    Mistake(lambda: in_child(lambda: 1 // 0), RuntimeError, "a forked child raised RuntimeError("),
+]
+
 MISTAKES = [
     *REFERENCE,
+    *(CHILDREN if can_fork() else []),
     *UNDER_WAY,
     *(ROUNDING if ROUNDING_IS_KNOWN else []),
     *(NATIVE if native else []),

@@ -1,0 +1,155 @@
+"""What is asked of fastsample, through which doors, and how two answers are held together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsample.kept import kept_set
+from fastsample.sample import sample
+from fastsample.sampler import Sampler
+
+from .cases import FILTERS, Case
+
+FORMS = ("raw", "tempered", "processed")
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Doors:
+    """What fastsample is asked by. Tests hand in doors that are faulty, to see that it shows."""
+
+    sample: Callable[..., Any] = sample
+    kept_set: Callable[..., Any] = kept_set
+    sampler: Callable[..., Any] = Sampler
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: only what was asked for.
+
+    Attributes
+    ----------
+    tokens : int64 array of shape (B, n), or None
+    masses : tuple of (tokens, masses, offsets), or None
+        Kept sets end to end, as `KeptSet` has them.
+    told : tuple of (logprobs, ranks, top_tokens, top_logprobs), or None
+    kept : array, or None
+        Whatever else says what was kept: counts, or logits.
+    """
+
+    tokens: NDArray[np.int64] | None = None
+    masses: tuple[NDArray[Any], ...] | None = None
+    told: tuple[NDArray[Any], ...] | None = None
+    kept: NDArray[Any] | None = None
+
+    def parts(self) -> dict[str, tuple[NDArray[Any], ...]]:
+        """The arrays that were asked for, by what they are."""
+        tokens = None if self.tokens is None else (self.tokens,)
+        kept = None if self.kept is None else (self.kept,)
+        named = {"token": tokens, "masses": self.masses, "logprobs": self.told, "kept": kept}
+        return {name: part for name, part in named.items() if part is not None}
+
+    def size(self, name: str) -> int:
+        """How many numbers of a part are compared; of masses and log-probabilities, those."""
+        part = self.parts().get(name, ())
+        if name == "masses" and part:
+            return part[1].size
+        if name == "logprobs" and part:
+            return part[0].size + part[3].size
+        return sum(array.size for array in part)
+
+
+def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Equal in shape and in every bit: -0 is not 0, and nan is nan."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def differing(expected: Answer, got: Answer) -> list[str]:
+    """Names of the parts that came back other than expected."""
+    wanted = expected.parts()
+    return [
+        name
+        for name, part in got.parts().items()
+        if not all(same_bits(a, b) for a, b in zip(wanted[name], part, strict=True))
+    ]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One engine, on one instruction set, in one reduction mode, behind given doors."""
+
+    doors: Doors
+    engine: str
+    isa: str | None
+    reduction: str
+
+    @property
+    def label(self) -> str:
+        """What the report calls it."""
+        return self.engine if self.isa is None else f"{self.engine} {self.isa}"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether masses are integers: only then kept sets tell what was drawn from."""
+        return self.reduction == "exact"
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        """The keywords that choose the engine."""
+        return {"engine": self.engine, "isa": self.isa}
+
+    def draw(
+        self,
+        logits: Any,
+        settings: dict[str, NDArray[Any]],
+        draws: int | None,
+        **how: Any,
+    ) -> NDArray[np.int64]:
+        """Tokens of shape (B, n), or whatever `sample` gives where `draws` is None."""
+        drawn = self.doors.sample(
+            logits, **settings, n=draws, **self.choice, reduction=self.reduction, **how
+        )
+        return np.asarray(drawn.tokens)
+
+    def weigh(self, logits: Any, settings: dict[str, NDArray[Any]], **how: Any) -> Any:
+        """The kept sets of rows, as `kept_set` gives them."""
+        filters = {name: settings[name] for name in FILTERS}
+        return self.doors.kept_set(logits, **filters, **self.choice, **how)
+
+    def masses(self, logits: Any, settings: dict[str, NDArray[Any]], **how: Any) -> Any:
+        """The kept sets of rows as an answer has them; None where sums are not of integers."""
+        if not self.is_exact:
+            return None
+        found = self.weigh(logits, settings, **how)
+        tokens, masses, offsets = map(np.asarray, (found.tokens, found.masses, found.offsets))
+        return tokens, masses.view(np.uint64), offsets
+
+    def tell(self, case: Case, count: int, forms: tuple[str, ...]) -> Answer:
+        """The first draw of each row, and what log-probabilities say of it."""
+        told = self.doors.sample(
+            case.rows,
+            **case.settings,
+            logprobs=min(count, case.vocabulary),
+            form=forms,
+            **self.choice,
+            reduction=self.reduction,
+        )
+        parts = (told.logprobs, told.ranks, told.top_tokens, told.top_logprobs)
+        return Answer(tokens=told.tokens[:, None], told=parts, kept=told.kept_count)
+
+    def whole(self, case: Case) -> Answer:
+        """Every draw, the masses, and the log-probabilities of the first draw in each form."""
+        told = self.tell(case, TOP, FORMS)
+        tokens = self.draw(case.rows, case.settings, case.draws)
+        masses = self.masses(case.rows, case.settings)
+        return Answer(tokens=tokens, masses=masses, told=told.told, kept=told.kept)
+
+
+def rows_of(settings: dict[str, NDArray[Any]], chosen: Any) -> dict[str, NDArray[Any]]:
+    """The settings of some of the rows, in that order."""
+    return {name: values[chosen] for name, values in settings.items()}

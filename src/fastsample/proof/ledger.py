@@ -1,0 +1,210 @@
+"""Books of what was compared: counts, the first mismatch, and which ways agree with which."""
+
+from __future__ import annotations
+
+import hashlib
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .answers import Answer, Way, differing, same_bits
+from .cases import Case
+from .invariants import Held, Invariant
+from .report import Line, Mismatch
+
+
+class Ledger:
+    """The book of one invariant in one mode."""
+
+    def __init__(self, invariant: Invariant, reduction: str) -> None:
+        self._invariant, self._reduction = invariant, reduction
+        self._cases, self._mismatches, self._seconds = 0, 0, 0.0
+        self._compared = {"token": 0, "masses": 0, "logprobs": 0}
+        # Of every way: what it answered otherwise than the reference, if anything.
+        self._deviations: dict[tuple[str, str], Any] = {}
+        self._first: Mismatch | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were compared so far."""
+        return self._compared["token"]
+
+    def ask(self, ways: list[Way], case: Case, expected: Answer) -> list[Held]:
+        """Ask the invariant of one case, and write down what came."""
+        started, held = perf_counter(), []
+        try:
+            for one in self._invariant.ask(ways, case, expected):
+                held.append(one)
+                self._enter(case, one)
+        except Exception as error:
+            self._enter_error(case, held, error)
+        self._cases += bool(held)
+        self._seconds += perf_counter() - started
+        return held
+
+    def _enter(self, case: Case, held: Held) -> None:
+        expected = _as_far_as(held.expected, held.got)
+        key = (held.variant, held.way)
+        self._deviations.setdefault(key, None)
+        for name in self._compared:
+            self._compared[name] += held.got.size(name)
+        for name in differing(expected, held.got):
+            wanted, found = expected.parts()[name], held.got.parts()[name]
+            self._mismatches += count_differences(wanted, found)
+            self._deviate(key, case.name, name, *found)
+            if self._first is None:
+                self._first = self._mismatch(case, held.variant, held.way, name, wanted, found)
+
+    def _enter_error(self, case: Case, held: list[Held], error: Exception) -> None:
+        """A question that ends in an error is a mismatch: the reference had an answer."""
+        self._mismatches += 1
+        before = f"after {held[-1].variant} of {held[-1].way}" if held else "at the start"
+        self._deviate((f"error {before}", ""), case.name, repr(error))
+        if self._first is None:
+            row = self._mismatch(case, before, "", "error", (), ())
+            self._first = _with(row, expected="an answer", got=repr(error))
+
+    def _deviate(self, key: tuple[str, str], *what: Any) -> None:
+        digest = self._deviations.get(key) or hashlib.sha256()
+        for one in what:
+            digest.update(one.tobytes() if isinstance(one, np.ndarray) else one.encode())
+        self._deviations[key] = digest
+
+    def _mismatch(
+        self,
+        case: Case,
+        variant: str,
+        way: str,
+        part: str,
+        wanted: tuple[NDArray[Any], ...],
+        found: tuple[NDArray[Any], ...],
+    ) -> Mismatch:
+        row, draw = place_of_difference(part, wanted, found)
+        place = case.place_of(row)
+        place["stream"] += draw
+        return Mismatch(
+            invariant=self._invariant.name,
+            reduction=self._reduction,
+            variant=variant,
+            way=way,
+            case=case.name,
+            row=row,
+            vocabulary=case.vocabulary,
+            kind=case.kinds[row],
+            parameters=case.filters_of(row),
+            **place,
+            part=part,
+            expected=told(part, wanted, row, draw),
+            got=told(part, found, row, draw),
+        )
+
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The ways by equal answers, those that agree with the reference first."""
+        by_answer: dict[str, list[tuple[str, str]]] = {"": []}
+        for key, digest in self._deviations.items():
+            by_answer.setdefault(digest.hexdigest() if digest else "", []).append(key)
+        groups = [list(_labels(group, list(self._deviations))) for group in by_answer.values()]
+        groups[0].insert(0, "reference")
+        return tuple(map(tuple, groups))
+
+    def line(self) -> Line:
+        """What it comes to."""
+        return Line(
+            invariant=self._invariant.name,
+            reduction=self._reduction,
+            cases=self._cases,
+            tokens=self._compared["token"],
+            masses=self._compared["masses"],
+            logprobs=self._compared["logprobs"],
+            mismatches=self._mismatches,
+            seconds=round(self._seconds, 3),
+            groups=self.groups(),
+            first=self._first,
+        )
+
+
+def _with(mismatch: Mismatch, **fields: str) -> Mismatch:
+    return Mismatch(**{**vars(mismatch), **fields})
+
+
+def _labels(group: list[tuple[str, str]], everyone: list[tuple[str, str]]) -> list[str]:
+    """Names of the ways in a group: a variant in which all engines agree needs no engine's name."""
+    labels = {}
+    for variant, _ in group:
+        ways = [way for other, way in group if other == variant]
+        all_ways = [way for other, way in everyone if other == variant]
+        if len({other for other, _ in everyone}) == 1:
+            labels.update(dict.fromkeys(ways))
+        elif ways == all_ways:
+            labels[variant] = None
+        else:
+            labels.update(dict.fromkeys(f"{variant} on {way}" for way in ways))
+    return list(labels)
+
+
+def _as_far_as(expected: Answer, got: Answer) -> Answer:
+    """The answer cut to as many draws as were asked for."""
+    tokens = expected.tokens
+    if tokens is not None and got.tokens is not None:
+        tokens = tokens[:, : got.tokens.shape[-1]]
+    return Answer(tokens, expected.masses, expected.told, expected.kept)
+
+
+def count_differences(wanted: tuple[NDArray[Any], ...], found: tuple[NDArray[Any], ...]) -> int:
+    """How many numbers are not equal; of arrays of unequal shape, all."""
+    total = 0
+    for a, b in zip(wanted, found, strict=True):
+        if a.shape != b.shape:
+            total += max(a.size, b.size)
+        elif not same_bits(a, b):
+            equal = (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b
+            total += max(1, int(np.count_nonzero(~equal & ~_both_nan(a, b))))
+    return total
+
+
+def _both_nan(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.asarray((a != a) & (b != b))
+
+
+def place_of_difference(
+    part: str, wanted: tuple[NDArray[Any], ...], found: tuple[NDArray[Any], ...]
+) -> tuple[int, int]:
+    """Row and draw of the first difference, as far as it can be told."""
+    if part == "masses":
+        rows = len(wanted[2]) - 1
+        unequal = (b for b in range(rows) if _of_row(part, wanted, b) != _of_row(part, found, b))
+        return next(unequal, 0), 0
+    for a, b in zip(wanted, found, strict=True):
+        if a.shape == b.shape and not same_bits(a, b):
+            at = np.argwhere(~((a == b) | _both_nan(a, b)))
+            if len(at) and part == "logprobs":
+                return int(at[0][1]), 0
+            if len(at):
+                return int(at[0][0]), int(at[0][1]) if part == "token" else 0
+    return 0, 0
+
+
+def _of_row(part: str, arrays: tuple[NDArray[Any], ...], row: int) -> list[Any]:
+    """What the arrays of a part say of one row."""
+    if part == "masses":
+        tokens, masses, offsets = arrays[:3]
+        own = slice(offsets[row], offsets[row + 1])
+        return list(zip(tokens[own].tolist(), masses[own].tolist(), strict=True))
+    if part == "logprobs":
+        return [array[:, row].tolist() for array in arrays]
+    return [array[row].tolist() for array in arrays]
+
+
+def told(part: str, arrays: tuple[NDArray[Any], ...], row: int, draw: int, most: int = 4) -> str:
+    """One side of a difference, in words that fit on a line."""
+    if not arrays:
+        return ""
+    said = _of_row(part, arrays, row)
+    if part == "token":
+        return str(said[0][draw])
+    if part == "masses":
+        some = ", ".join(f"{token}: {mass}" for token, mass in said[:most])
+        return f"{len(said)} kept, {{{some}{', ...' if len(said) > most else ''}}}"
+    return str(said[0])
