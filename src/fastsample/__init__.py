@@ -3,7 +3,8 @@
 `sample` draws one token per row and keeps nothing; `Sampler` remembers sequences for a loop;
 `SamplingParams` names the choices; `Latency` tells how long calls took. `softmax`, `log_softmax`
 and `logsumexp` look at whole rows; `top_k`, `top_p`, `kept_set` and `filter_logits` at what filters
-leave of them. `candidates` shows what they do to one row; `info` describes the installation.
+leave of them. `candidates` shows what they do to one row; `reduce_sum` adds up any array in each of
+the rule's ways; `info` describes the installation.
 """
 
 from ._version import __version__
@@ -12,6 +13,7 @@ from .info import info
 from .kept import KeptSet, filter_logits, kept_set
 from .latency import Latency
 from .params import SamplingParams
+from .reduce import reduce_sum
 from .reference import RULE_VERSION
 from .result import SampleResult, Status
 from .sample import sample
@@ -37,6 +39,7 @@ __all__ = [
     "kept_set",
     "log_softmax",
     "logsumexp",
+    "reduce_sum",
     "sample",
     "softmax",
     "top_k",
