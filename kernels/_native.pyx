@@ -30,6 +30,7 @@ from kernels cimport (
     Function,
     KeptSets,
     Kernels,
+    Reduction,
     Settings,
     TokenLists,
     Words,
@@ -191,19 +192,29 @@ cdef bint _is_brief(const Batch& batch, const Adjustments& adjustments,
             and adjustments.prompt.offsets == NULL and adjustments.output.offsets == NULL)
 
 
+cdef dict _REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
+
+
+cdef int _code_of(str reduction) except -1:
+    return _REDUCTIONS[reduction]
+
+
 cdef int _sample(const Kernels* kernels, const Batch& batch, const Adjustments& adjustments,
-                 const Settings* settings, int n_threads, const Answers& answers,
-                 uint8_t* status) except -1:
+                 const Settings* settings, Reduction reduction, int n_threads,
+                 const Answers& answers, uint8_t* status) except -1:
     if _is_brief(batch, adjustments, answers):
-        c_sample_rows(kernels[0], batch, adjustments, settings, n_threads, answers, status)
+        c_sample_rows(kernels[0], batch, adjustments, settings, reduction, n_threads, answers,
+                      status)
     else:
         with nogil:
-            c_sample_rows(kernels[0], batch, adjustments, settings, n_threads, answers, status)
+            c_sample_rows(kernels[0], batch, adjustments, settings, reduction, n_threads, answers,
+                          status)
     return 0
 
 
 def sample(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, tokens, status,
-           kept_counts, forms, logprobs, ranks, top_tokens, top_logprobs, isa, int n_threads):
+           kept_counts, forms, logprobs, ranks, top_tokens, top_logprobs, isa, int n_threads,
+           str reduction):
     """Write each row's tokens, status and what is told of it; see engines/native.py."""
     cdef Held held_rows, held_plan, held_tokens, held_status, held_kept
     cdef Batch batch
@@ -222,7 +233,7 @@ def sample(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, outpu
         told = _Told(forms, batch.rows, vocabulary, logprobs, ranks, top_tokens, top_logprobs)
         told.show(forms, top_tokens.shape[2], &answers)
     _sample(chosen.kernels, batch, adjusted.adjustments, <const Settings*>held_plan.buffer.buf,
-            n_threads, answers, <uint8_t*>held_status.buffer.buf)
+            <Reduction>_code_of(reduction), n_threads, answers, <uint8_t*>held_status.buffer.buf)
 
 
 def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, status, isa,
@@ -261,10 +272,12 @@ cdef int _copy(array, const void* source) except -1:
 
 
 cdef int _apply(Function function, Py_ssize_t itemsize, bint per_token, values, str kind,
-                int64_t vocabulary, temperature, out, status, isa, int n_threads) except -1:
+                int64_t vocabulary, temperature, out, status, isa, int n_threads,
+                str reduction) except -1:
     cdef Held held_rows, held_temperatures, held_target, held_status
     cdef Batch batch
     cdef _Isa chosen = _chosen(isa)
+    cdef Reduction code = <Reduction>_code_of(reduction)
     _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
     _hold_read(held_temperatures, temperature, 8, batch.rows, "temperature")
     cdef int64_t length = batch.rows * (vocabulary if per_token else 1)
@@ -272,24 +285,27 @@ cdef int _apply(Function function, Py_ssize_t itemsize, bint per_token, values, 
     _hold_write(held_status, status, 1, batch.rows, "status")
     with nogil:
         apply_function(chosen.kernels[0], function, batch,
-                       <const double*>held_temperatures.buffer.buf, n_threads,
+                       <const double*>held_temperatures.buffer.buf, code, n_threads,
                        held_target.buffer.buf, <uint8_t*>held_status.buffer.buf)
     return 0
 
 
-def softmax(values, kind, vocabulary, temperature, out, status, isa, n_threads):
+def softmax(values, kind, vocabulary, temperature, out, status, isa, n_threads, reduction):
     """Write probabilities, float32 (rows, vocabulary)."""
-    _apply(kSoftmax, 4, True, values, kind, vocabulary, temperature, out, status, isa, n_threads)
+    _apply(kSoftmax, 4, True, values, kind, vocabulary, temperature, out, status, isa, n_threads,
+           reduction)
 
 
-def log_softmax(values, kind, vocabulary, temperature, out, status, isa, n_threads):
+def log_softmax(values, kind, vocabulary, temperature, out, status, isa, n_threads, reduction):
     """Write log-probabilities, float32 (rows, vocabulary)."""
-    _apply(kLogSoftmax, 4, True, values, kind, vocabulary, temperature, out, status, isa, n_threads)
+    _apply(kLogSoftmax, 4, True, values, kind, vocabulary, temperature, out, status, isa, n_threads,
+           reduction)
 
 
-def logsumexp(values, kind, vocabulary, temperature, out, status, isa, n_threads):
+def logsumexp(values, kind, vocabulary, temperature, out, status, isa, n_threads, reduction):
     """Write the logarithm of the sum of exponentials, float64 (rows,)."""
-    _apply(kLogSumExp, 8, False, values, kind, vocabulary, temperature, out, status, isa, n_threads)
+    _apply(kLogSumExp, 8, False, values, kind, vocabulary, temperature, out, status, isa, n_threads,
+           reduction)
 
 
 include "step.pxi"

@@ -75,6 +75,7 @@ class ThreadWorkspace {
     work_.part_best = take(floats_[1], blocks * kParts);
     work_.blocks = take(blocks_, blocks);
     work_.sums = take(words_[0], (blocks + kSpan - 1) / kSpan);
+    work_.float_sums = take(doubles_, (blocks + kSpan - 1) / kSpan);
     vocabulary_ = vocabulary;
   }
 
@@ -94,6 +95,7 @@ class ThreadWorkspace {
   }
 
   std::unique_ptr<float[]> floats_[2];
+  std::unique_ptr<double[]> doubles_;
   std::unique_ptr<uint32_t[]> blocks_;
   std::unique_ptr<uint64_t[]> words_[5];
   Workspace work_ = {};
@@ -159,7 +161,8 @@ void write_nothing(const Answers& answers, int64_t rows, int64_t row) {
 }  // namespace
 
 void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                 const Settings* settings, int threads, const Answers& answers, uint8_t* status) {
+                 const Settings* settings, Reduction reduction, int threads, const Answers& answers,
+                 uint8_t* status) {
   auto sample_row = [&](int64_t row) {
     write_nothing(answers, batch.rows, row);
     if (status[row] != kOk) return;
@@ -183,13 +186,15 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& 
                           : all.with_room(batch.vocabulary, room_to_list(answers.top_count));
     const Adjustment adjustment =
         adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
-    status[row] = kernels.sample(row_of(batch, row), adjustment, settings[row], work, outcome);
+    status[row] =
+        kernels.sample(row_of(batch, row), adjustment, settings[row], reduction, work, outcome);
   };
   for_each_row(batch, threads, sample_row);
 }
 
 void apply_function(const Kernels& kernels, Function function, const Batch& batch,
-                    const double* temperatures, int threads, void* target, uint8_t* status) {
+                    const double* temperatures, Reduction reduction, int threads, void* target,
+                    uint8_t* status) {
   auto apply = [&](int64_t row) {
     if (status[row] != kOk) return;
     Workspace& work = workspace.with_room(batch.vocabulary, 0);
@@ -197,13 +202,13 @@ void apply_function(const Kernels& kernels, Function function, const Batch& batc
     float* const floats = static_cast<float*>(target) + row * batch.vocabulary;
     switch (function) {
       case Function::kSoftmax:
-        status[row] = kernels.softmax(logits, temperatures[row], work, floats);
+        status[row] = kernels.softmax(logits, temperatures[row], reduction, work, floats);
         break;
       case Function::kLogSoftmax:
-        status[row] = kernels.log_softmax(logits, temperatures[row], work, floats);
+        status[row] = kernels.log_softmax(logits, temperatures[row], reduction, work, floats);
         break;
       case Function::kLogSumExp:
-        status[row] = kernels.logsumexp(logits, temperatures[row], work,
+        status[row] = kernels.logsumexp(logits, temperatures[row], reduction, work,
                                         static_cast<double*>(target) + row);
         break;
     }

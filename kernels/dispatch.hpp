@@ -40,12 +40,14 @@ struct Answers {
 // All of these: `threads` 0 is chosen by rows and vocabulary. A row whose status comes as other than kOk is
 // left alone. They throw std::bad_alloc; then what is written is not to be read.
 void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                 const Settings* settings, int threads, const Answers& answers, uint8_t* status);
+                 const Settings* settings, Reduction reduction, int threads, const Answers& answers,
+                 uint8_t* status);
 
 // softmax and log_softmax write (rows, vocabulary) float32, logsumexp (rows) float64.
 enum class Function { kSoftmax, kLogSoftmax, kLogSumExp };
 void apply_function(const Kernels& kernels, Function function, const Batch& batch,
-                    const double* temperatures, int threads, void* target, uint8_t* status);
+                    const double* temperatures, Reduction reduction, int threads, void* target,
+                    uint8_t* status);
 
 // The kept sets of a batch in rule 3's order, end to end.
 struct KeptSets {

@@ -3,7 +3,7 @@
 // listed. A wrong guess costs a pass and changes nothing.
 #pragma once
 
-#include "kept.hpp"
+#include "weigh.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
@@ -248,7 +248,7 @@ class Search {
     const uint64_t missing = need_ - bracket_.above;
     const uint64_t wanted = each == 0 ? ~uint64_t{0} >> 1 : (missing - 1) / each + 1;
     if (kByMass && bracket_.high == top_) {
-      for (int64_t span = 0; span < spans_of(kept_.row); ++span) kept_.work.sums[span] = 0;
+      for (int64_t span = 0; span < spans_of<SpanMass>(kept_.row); ++span) kept_.work.sums[span] = 0;
       summed_ = top_;
     }
     const bool add = kByMass && summed_ == bracket_.high;

@@ -1,7 +1,7 @@
 // A kept set on its way through the stages of rule 5, and what it weighs.
 #pragma once
 
-#include "mass.hpp"
+#include "float_mass.hpp"
 #include "select.hpp"
 
 namespace fastsample {
@@ -14,16 +14,18 @@ struct Kept {
   const Row& row;
   Workspace& work;
   int64_t min_keep;
+  Reduction reduction;
   Law law;
   bool whole;
   uint64_t cut;    // whole: the lowest key
   bool weighed;    // masses (candidates: each token's; whole: each span's) and total belong to the law
   int64_t count;   // candidates
-  uint64_t total;  // mass
+  uint64_t total;  // integer mass
+  double weight;   // float mass, where the reduction asks for it
 };
 
-inline Kept all_of(const Row& row, Workspace& work, Law law, int64_t min_keep) {
-  return {row, work, min_keep, law, true, lowest_key(), false, 0, 0};
+inline Kept all_of(const Row& row, Workspace& work, Law law, int64_t min_keep, Reduction reduction) {
+  return {row, work, min_keep, reduction, law, true, lowest_key(), false, 0, 0, 0};
 }
 
 // The lowest read logit whose exponent reaches y. Exponents rise with the logit, so halving finds it.
@@ -51,70 +53,88 @@ inline int64_t count_kept(const Kept& kept) {
 
 // ---- masses -------------------------------------------------------------------------------------------
 
-inline int64_t spans_of(const Row& row) { return (row.blocks() + kSpan - 1) / kSpan; }
+template <class Sum>
+int64_t spans_of(const Row& row) {
+  return (row.blocks() + Sum::kBlocks - 1) / Sum::kBlocks;
+}
 
 // Adds the masses of a block's logits, of which load(i) gives a vector from the i-th on, where they reach
 // bound_at(i).
-template <class Load, class BoundAt>
-__attribute__((always_inline)) inline void add_block_from(SpanMass& mass, Law law, Load load,
-                                                          BoundAt bound_at) {
+template <class Sum, class Load, class BoundAt>
+__attribute__((always_inline)) inline void add_block_from(Sum& sum, Law law, Load load, BoundAt bound_at) {
   for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
     const Pack logits = each([&](int j) { return load(i + j * kLanes); });
     Power<Pack> v = power(exponents(law, logits));
     v.half = each([&](int j) {
       return logits.vector[j] >= bound_at(i + j * kLanes) ? v.half.vector[j] : Floats{};
     });
-    mass.add(v);
+    sum.add(v);
   }
 }
 
-// Without a cut: -inf has mass 0 as it is.
-template <class Load>
-__attribute__((always_inline)) inline void add_block(SpanMass& mass, Law law, Load load) {
+// Without a cut.
+template <class Sum, class Load>
+__attribute__((always_inline)) inline void add_block(Sum& sum, Law law, Load load) {
   for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
-    mass.add(power(exponents(law, each([&](int j) { return load(i + j * kLanes); }))));
+    sum.add(power(exponents(law, each([&](int j) { return load(i + j * kLanes); }))));
   }
 }
 
-// What the tokens from a cut up weigh; each span's share stays in work.sums. Blocks that hold nothing above
-// mass 0, or below the cut, are not opened.
-template <bool kCut>
-inline uint64_t weigh_spans(const Row& row, Workspace& work, Law law, uint64_t key) {
+// The bound that a block's best logit must reach to be opened.
+template <class Sum>
+float lowest_opened(Law law, float bound) {
+  if (!Sum::kHasZeros) return bound;
   const float least = lowest_logit(law, next_above(kZeroExponent));
-  const float bound = logit_of(key);
-  const float opened = bound > least ? bound : least;
+  return bound > least ? bound : least;
+}
+
+// What the tokens from a cut up weigh; each span's share goes to `sums`. Blocks in which no token counts are
+// not opened. Without a cut there must be no -inf in the full blocks, unless it has mass 0 as it is.
+template <bool kCut, class Sum>
+typename Sum::Total weigh_spans(const Row& row, const Workspace& work, Law law, uint64_t key,
+                                typename Sum::Total* sums) {
+  const float opened = lowest_opened<Sum>(law, logit_of(key));
   const Cut cut(key);
-  uint64_t total = 0;
-  for (int64_t span = 0; span < spans_of(row); ++span) {
-    const int64_t end = (span + 1) * kSpan < row.blocks() ? (span + 1) * kSpan : row.blocks();
-    SpanMass mass;
-    for (int64_t b = span * kSpan; b < end; ++b) {
+  typename Sum::Total total = 0;
+  for (int64_t span = 0; span < spans_of<Sum>(row); ++span) {
+    const int64_t after = (span + 1) * Sum::kBlocks;
+    const int64_t end = after < row.blocks() ? after : row.blocks();
+    Sum sum;
+    for (int64_t b = span * Sum::kBlocks; b < end; ++b) {
       if (work.best[b] < opened) continue;
       row.prefetch(b);
       const int64_t first = b * kBlock;
       row.with_block(b, [&](auto load) __attribute__((always_inline)) {
-        if (!kCut) {
-          add_block(mass, law, load);
+        if (!kCut && b < row.full_blocks()) {
+          add_block(sum, law, load);
         } else if (cut.splits(first)) {
-          add_block_from(mass, law, load, [&](int64_t i) { return cut.bound_at(first + i); });
+          add_block_from(sum, law, load, [&](int64_t i) { return cut.bound_at(first + i); });
         } else {
           const Floats bound_here = cut.bound_at(first);
-          add_block_from(mass, law, load, [=](int64_t) { return bound_here; });
+          add_block_from(sum, law, load, [=](int64_t) { return bound_here; });
         }
       });
     }
-    work.sums[span] = mass.total();
-    total += work.sums[span];
+    sums[span] = sum.total();
+    total += sums[span];
   }
   return total;
 }
 
-inline uint64_t weigh_from(const Row& row, Workspace& work, Law law, uint64_t key) {
-  if (key != lowest_key()) return weigh_spans<true>(row, work, law, key);
-  work.whole_scale = law.scale;
-  work.whole_total = weigh_spans<false>(row, work, law, key);
-  return work.whole_total;
+inline uint64_t weigh_from(const Row& row, const Workspace& work, Law law, uint64_t key) {
+  return key == lowest_key() ? weigh_spans<false, SpanMass>(row, work, law, key, work.sums)
+                             : weigh_spans<true, SpanMass>(row, work, law, key, work.sums);
 }
+
+template <class Sum>
+double weigh_floats_from(const Row& row, const Workspace& work, Law law, uint64_t key) {
+  return key == lowest_key() && work.is_finite
+             ? weigh_spans<false, Sum>(row, work, law, key, work.float_sums)
+             : weigh_spans<true, Sum>(row, work, law, key, work.float_sums);
+}
+
+// The top token taken for 1.
+inline double weight_of(uint64_t mass) { return static_cast<double>(mass) * 0x1p-40; }
 
 // The logits of as many keys as there are lanes.
 inline Floats logits_of(const uint64_t* keys) {
@@ -130,7 +150,7 @@ inline uint64_t weigh_listed(Workspace& work, Law law, int64_t count) {
   return sum_of_words(work.masses, count);
 }
 
-inline void weigh(Kept& kept) {
+inline void weigh_integers(Kept& kept) {
   if (kept.weighed) return;
   kept.total = kept.whole ? weigh_from(kept.row, kept.work, kept.law, kept.cut)
                           : weigh_listed(kept.work, kept.law, kept.count);

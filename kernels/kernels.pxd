@@ -33,6 +33,7 @@ cdef extern from "dispatch.hpp" namespace "fastsample" nogil:
 
     ctypedef int32_t DType
     ctypedef int32_t Form
+    ctypedef int32_t Reduction
 
     cppclass Batch:
         Batch()
@@ -67,10 +68,11 @@ cdef extern from "dispatch.hpp" namespace "fastsample" nogil:
     vector[const Kernels*] compiled_kernels()
     bint usable(const Kernels&)
     void c_sample_rows "fastsample::sample_rows"(
-        const Kernels&, const Batch&, const Adjustments&, const Settings*, int, const Answers&,
-        uint8_t*) except +
+        const Kernels&, const Batch&, const Adjustments&, const Settings*, Reduction, int,
+        const Answers&, uint8_t*) except +
     void apply_function(
-        const Kernels&, Function, const Batch&, const double*, int, void*, uint8_t*) except +
+        const Kernels&, Function, const Batch&, const double*, Reduction, int, void*,
+        uint8_t*) except +
     KeptSets c_kept_sets "fastsample::kept_sets"(
         const Kernels&, const Batch&, const Adjustments&, const Settings*, int, uint8_t*) except +
 

@@ -130,6 +130,10 @@ constexpr uint64_t kTopMass = uint64_t{1} << 40;
 // of both parts, and what wraps on the way comes back.
 class SpanMass {
  public:
+  typedef uint64_t Total;
+  static constexpr int64_t kBlocks = kSpan;
+  static constexpr bool kHasZeros = true;  // a token may be kept and weigh nothing
+
   void add(const Power<Pack>& v) {
     const Pack high = high_part(v);
     const Pack low = low_part(v, high);

@@ -37,7 +37,7 @@ class Elements {
   }
 
   int64_t count() const { return count_; }
-  int64_t blocks() const { return (count_ + kSumBlock - 1) / kSumBlock; }
+  int64_t blocks() const { return (count_ + kRuleBlock - 1) / kRuleBlock; }
   DType dtype() const { return dtype_; }
 
   // Calls use(numbers, block) for runs that begin at a block, one behind the other, from one block to
@@ -45,13 +45,13 @@ class Elements {
   template <class Use>
   void each_run(int64_t first_block, int64_t last_block, Use use) const {
     const bool in_place = axes_.size() == 1 && axes_[0].stride == size_;
-    alignas(64) char gathered[kSumBlock * sizeof(double)];
-    const int64_t last = std::min(last_block * kSumBlock, count_);
-    const int64_t step = in_place ? kNumbersPerRun : kSumBlock;
-    for (int64_t first = first_block * kSumBlock; first < last; first += step) {
+    alignas(64) char gathered[kRuleBlock * sizeof(double)];
+    const int64_t last = std::min(last_block * kRuleBlock, count_);
+    const int64_t step = in_place ? kNumbersPerRun : kRuleBlock;
+    for (int64_t first = first_block * kRuleBlock; first < last; first += step) {
       const int64_t count = std::min(step, last - first);
       if (!in_place) gather(first, count, gathered);
-      use(Numbers{in_place ? data_ + first * size_ : gathered, count, dtype_}, first / kSumBlock);
+      use(Numbers{in_place ? data_ + first * size_ : gathered, count, dtype_}, first / kRuleBlock);
     }
   }
 

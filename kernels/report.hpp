@@ -13,6 +13,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 // them it is ln(mass) - ln W over the tokens from `cut` up.
 struct Told {
   const Row& row;
+  Reduction reduction;
   Law law;
   double temperature;
   double log_total;
@@ -29,28 +30,33 @@ inline double logprob(const Told& told, uint64_t key) {
     return gap / told.temperature - told.log_total;
   }
   if (key < told.cut || logit == -kInfinity) return -static_cast<double>(kInfinity);
+  if (told.reduction != kExact) {
+    return natural_log(static_cast<double>(value_of(told.law, logit))) - told.log_total;
+  }
   const uint64_t mass = mass_of(told.law, logit);
   return mass == 0 ? -static_cast<double>(kInfinity) : log_of(mass) - told.log_total;
 }
 
-// A law over the whole row: W is the integer mass of all blocks.
-inline Told whole_law(const Row& row, Workspace& work, float top, double temperature) {
+// A law over the whole row: W is the mass of all blocks.
+inline Told whole_law(const Row& row, Workspace& work, float top, double temperature,
+                      Reduction reduction) {
   const Law law = {top, scale_of(temperature)};
-  const bool known = work.whole_scale == law.scale;
-  const uint64_t total = known ? work.whole_total : weigh_from(row, work, law, lowest_key());
-  const double w = static_cast<double>(total) * 0x1p-40;
+  if (work.whole_scale != law.scale) {
+    Kept all = all_of(row, work, law, 1, reduction);
+    weigh(all);
+  }
   const double rounded = static_cast<double>(static_cast<float>(temperature));
-  return {row, law, rounded, natural_log(w), 0, false};
+  return {row, reduction, law, rounded, natural_log(work.whole_weight), 0, false};
 }
 
 // Greedy: the token has it all.
 inline Told greedy_law(const Row& row, float top, uint64_t key) {
-  return {row, {top, 1.0f}, 0.0, log_of(kTopMass), key, true};
+  return {row, kExact, {top, 1.0f}, 0.0, log_of(kTopMass), key, true};
 }
 
 // The first `count` keys of the row in rule 3's order, into work.keys. -inf comes last, by token.
 inline void first_keys(const Row& row, Workspace& work, float top, int64_t count) {
-  Kept head = all_of(row, work, {top, 1.0f}, 1);
+  Kept head = all_of(row, work, {top, 1.0f}, 1, kExact);
   keep_first(head, count);
   list_kept(head);
   sort_keys(work.keys, work.keys_left, head.count);

@@ -2,7 +2,7 @@
 // scan -> stages -> masses -> draw -> log-probabilities.
 #pragma once
 
-#include "philox.hpp"
+#include "draw.hpp"
 #include "softmax.hpp"
 #include "sums.hpp"
 
@@ -26,39 +26,25 @@ inline Status scan_for(const Row& row, const Settings& settings, int64_t top_cou
   return needs_part_bests(k, row.blocks()) ? scan<true>(row, work, top) : scan<false>(row, work, top);
 }
 
-inline Kept whole_row(const Row& row, const Settings& settings, Workspace& work, float top) {
+inline Kept whole_row(const Row& row, const Settings& settings, Reduction reduction, Workspace& work,
+                      float top) {
   const int64_t most = row.vocabulary();
-  return all_of(row, work, {top, scale_of(1.0)}, settings.min_keep < most ? settings.min_keep : most);
-}
-
-// ---- the draw -----------------------------------------------------------------------------------------
-
-// Rule 6, on the stream that lies `nth` after the row's own.
-inline int64_t draw(const Settings& settings, const Kept& kept, int64_t nth) {
-  const uint32_t stream = settings.stream + static_cast<uint32_t>(nth);
-  const uint64_t u = uniform(settings.seed, settings.position, stream, 0);
-  uint64_t r = static_cast<uint64_t>((static_cast<unsigned __int128>(u) * kept.total) >> 64);
-  if (!kept.whole) return token_of(kept.work.keys[first_above(kept.work.masses, kept.count, &r)]);
-  int64_t b = first_above(kept.work.sums, spans_of(kept.row), &r) * kSpan;
-  uint64_t masses[kBlock];
-  for (const int64_t last = b + kSpan - 1;; ++b) {
-    const uint64_t total = block_masses(kept, b, masses);
-    if (r < total || b == last || b + 1 == kept.row.blocks()) break;
-    r -= total;
-  }
-  return b * kBlock + first_above(masses, kBlock, &r);
+  const int64_t min_keep = settings.min_keep < most ? settings.min_keep : most;
+  return all_of(row, work, {top, scale_of(1.0)}, min_keep, reduction);
 }
 
 // ---- what is told ---------------------------------------------------------------------------------------
 
 inline Told kept_law(const Kept& kept) {
   const uint64_t cut = kept.whole ? kept.cut : smallest(kept.work.keys, kept.count);
-  return {kept.row, kept.law, 1.0, log_of(kept.total), cut, true};
+  const double log_total =
+      kept.reduction == kExact ? log_of(kept.total) : natural_log(kept.weight);
+  return {kept.row, kept.reduction, kept.law, 1.0, log_total, cut, true};
 }
 
 // The reports on one row: of the adjusted one (tempered, processed) or of the one as it came (raw).
 inline void report_row(const Row& row, Workspace& work, float top, int64_t token,
-                       const Settings& settings, const Told& processed, bool raw,
+                       const Settings& settings, Reduction reduction, const Told& processed, bool raw,
                        const Outcome& outcome) {
   const uint64_t drawn = key_of(row.logit(token), token);
   bool listed = false;
@@ -69,7 +55,7 @@ inline void report_row(const Row& row, Workspace& work, float top, int64_t token
     listed = true;
     const bool by_mass = report.form == kProcessed || (report.form == kTempered && is_greedy(settings));
     write_report(by_mass ? processed
-                         : whole_law(row, work, top, raw ? 1.0 : settings.temperature),
+                         : whole_law(row, work, top, raw ? 1.0 : settings.temperature, reduction),
                  work, drawn, outcome.top_count, report);
   }
 }
@@ -82,12 +68,12 @@ inline bool wants(const Outcome& outcome, bool raw) {
 }
 
 // Under a mask the row as it came may hold NaN or +inf: then there is no law to tell of.
-inline void report_row_as_it_came(const Logits& logits, const Settings& settings, Workspace& work,
-                                  const Told& processed, const Outcome& outcome) {
+inline void report_row_as_it_came(const Logits& logits, const Settings& settings, Reduction reduction,
+                                  Workspace& work, const Told& processed, const Outcome& outcome) {
   const Row row(logits, {});
   float top;
   if (scan_for(row, settings, outcome.top_count, work, &top) == kOk) {
-    report_row(row, work, top, outcome.tokens[0], settings, processed, true, outcome);
+    report_row(row, work, top, outcome.tokens[0], settings, reduction, processed, true, outcome);
     return;
   }
   for (int64_t i = 0; i < outcome.report_count; ++i) {
@@ -102,23 +88,25 @@ inline void write_reports(const Logits& logits, const Settings& settings, const 
   const Row& row = kept.row;
   Workspace& work = kept.work;
   if (wants(outcome, false)) {
-    report_row(row, work, kept.law.top, outcome.tokens[0], settings, processed, false, outcome);
+    report_row(row, work, kept.law.top, outcome.tokens[0], settings, kept.reduction, processed, false,
+               outcome);
   }
   if (!wants(outcome, true)) return;
   if (row.adjusted()) {
-    report_row_as_it_came(logits, settings, work, processed, outcome);
+    report_row_as_it_came(logits, settings, kept.reduction, work, processed, outcome);
   } else {
-    report_row(row, work, kept.law.top, outcome.tokens[0], settings, processed, true, outcome);
+    report_row(row, work, kept.law.top, outcome.tokens[0], settings, kept.reduction, processed, true,
+               outcome);
   }
 }
 
 Status sample(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
-              Workspace& work, const Outcome& outcome) {
+              Reduction reduction, Workspace& work, const Outcome& outcome) {
   const Row row(logits, adjustment);
   float top;
   const Status status = scan_for(row, settings, outcome.top_count, work, &top);
   if (status != kOk) return status;
-  Kept kept = whole_row(row, settings, work, top);
+  Kept kept = whole_row(row, settings, reduction, work, top);
   if (is_greedy(settings)) {
     const int64_t token = first_token(row, work.best, top);
     for (int64_t i = 0; i < outcome.draws; ++i) outcome.tokens[i] = token;
@@ -145,7 +133,7 @@ Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settin
   *count = 0;
   const Status status = scan_for(row, settings, 0, work, &top);
   if (status != kOk) return status;
-  Kept kept = whole_row(row, settings, work, top);
+  Kept kept = whole_row(row, settings, kExact, work, top);
   if (is_greedy(settings)) {
     work.keys[0] = key_of(top, first_token(row, work.best, top));
     kept.whole = false;

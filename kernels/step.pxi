@@ -67,12 +67,13 @@ cdef class Step:
         What the general way makes of logits, of sequences, and of tokens.
     latency : (int64 array, int64 array), or None
         The counts and the sums of a `Latency`.
-    isa, n_threads
+    isa, n_threads, reduction
         As in `sample`.
     """
 
     cdef public bint ready
     cdef const Kernels* _kernels
+    cdef Reduction _reduction
     cdef int _n_threads
     cdef object _ids
     cdef list _outputs
@@ -94,13 +95,14 @@ cdef class Step:
 
     def __cinit__(self, ids, list outputs, skipped, int64_t valid_vocab, int64_t most, plan,
                   tokens, status, dict owner, memory_of_logits, as_ids, as_given, latency,
-                  isa, int n_threads):
+                  isa, int n_threads, str reduction):
         cdef int64_t count = len(outputs)
         if len(skipped) != count or not all(_holds_tokens(output) for output in outputs):
             raise ValueError("outputs must be arrays of int64, one for each number in skipped")
         if not 0 <= valid_vocab <= most:
             raise ValueError("valid_vocab must be at most `most`")
         self._kernels = _chosen(isa).kernels
+        self._reduction = <Reduction>_code_of(reduction)
         self._n_threads = n_threads
         self._ids = ids
         self._outputs = list(outputs)
@@ -173,8 +175,8 @@ cdef class Step:
         if not _is_brief(batch, nothing[0], self._answers):
             self._owner["thread"] = PyThread_get_thread_ident()
         try:
-            _sample(self._kernels, batch, nothing[0], settings, self._n_threads, self._answers,
-                    status)
+            _sample(self._kernels, batch, nothing[0], settings, self._reduction, self._n_threads,
+                    self._answers, status)
             for b in range(batch.rows):
                 if status[b]:
                     return False
@@ -217,11 +219,12 @@ cdef class Draw:
         The largest vocabulary.
     memory_of_logits : callable
         As in `Step`.
-    isa, n_threads
+    isa, n_threads, reduction
         As in `sample`.
     """
 
     cdef const Kernels* _kernels
+    cdef Reduction _reduction
     cdef int _n_threads
     cdef Settings _settings
     cdef int64_t _most
@@ -230,9 +233,10 @@ cdef class Draw:
     cdef object _ok
     cdef Held _number_memory
 
-    def __cinit__(self, plan, int64_t most, memory_of_logits, isa, int n_threads):
+    def __cinit__(self, plan, int64_t most, memory_of_logits, isa, int n_threads, str reduction):
         cdef Held held
         self._kernels = _chosen(isa).kernels
+        self._reduction = <Reduction>_code_of(reduction)
         self._n_threads = n_threads
         _hold_plan(held, plan, 1)
         self._settings = (<const Settings*>held.buffer.buf)[0]
@@ -265,8 +269,8 @@ cdef class Draw:
             return None
         _describe_rows(&held.buffer, dtype, held.buffer.shape[0], &batch)
         answers.tokens, answers.draws, answers.kept_counts = &token, 1, &kept_count
-        _sample(self._kernels, batch, _NOTHING_ADJUSTED.adjustments, &settings, self._n_threads,
-                answers, &status)
+        _sample(self._kernels, batch, _NOTHING_ADJUSTED.adjustments, &settings, self._reduction,
+                self._n_threads, answers, &status)
         if status:
             return None
         return self._told(token), self._told(kept_count), self._ok.copy(), torch

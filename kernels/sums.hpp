@@ -1,9 +1,10 @@
-// Sums of plain numbers, in rule 8's three ways. Included behind rows.hpp, whose widening it shares.
+// Sums of plain numbers, in rule 8's three ways. Halves are widened as a row's are.
 //
 // Exact needs no integers as long as nothing is rounded: numbers are cut into slices, each so narrow that a
 // block's slices add up in float64 without rounding, and only the few sums of a block become integers.
 #pragma once
 
+#include "float_mass.hpp"
 #include "rows.hpp"
 
 namespace fastsample {
@@ -50,77 +51,67 @@ inline bool is_half(DType dtype) { return dtype == kFloat16 || dtype == kBFloat1
 // Calls use(numbers, n) for the n-th block of 16-bit floats, widened.
 template <class Use>
 inline void each_widened(const Numbers& halves, Use use) {
-  alignas(64) float wide[kSumBlock];
-  for (int64_t first = 0; first < halves.count; first += kSumBlock) {
+  alignas(64) float wide[kRuleBlock];
+  for (int64_t first = 0; first < halves.count; first += kRuleBlock) {
     const int64_t rest = halves.count - first;
-    const int64_t count = rest < kSumBlock ? rest : kSumBlock;
+    const int64_t count = rest < kRuleBlock ? rest : kRuleBlock;
     prefetch_ahead(halves.data + 2 * first, 2 * count);
     widen_numbers({halves.data + 2 * first, count, halves.dtype}, wide);
-    use(Numbers{reinterpret_cast<const char*>(wide), count, kFloat32}, first / kSumBlock);
+    use(Numbers{reinterpret_cast<const char*>(wide), count, kFloat32}, first / kRuleBlock);
   }
 }
 
 // ---- fixed --------------------------------------------------------------------------------------------
 
-constexpr int kFixedLanes = 16;
-
-template <class Item>
-inline double combined(Item* lanes) {
-  for (int half = kFixedLanes / 2; half > 0; half /= 2) {
-    for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  }
-  return static_cast<double>(lanes[0]);
-}
-
 // Full blocks side by side: an addition waits for the one before it in its block.
 template <class Item, int kBlocks>
 inline void fixed_blocks(const char* items, double* totals) {
   using V = Vectors<Item>;
-  constexpr int kVectors = kFixedLanes / V::kCount;
-  constexpr int64_t kBytes = kSumBlock * sizeof(Item);
+  constexpr int kVectors = kRuleLanes / V::kCount;
+  constexpr int64_t kBytes = kRuleBlock * sizeof(Item);
   typename V::Lanes sums[kBlocks][kVectors] = {};
-  for (int64_t at = 0; at < kBytes; at += kFixedLanes * sizeof(Item)) {
+  for (int64_t at = 0; at < kBytes; at += kRuleLanes * sizeof(Item)) {
     for (int block = 0; block < kBlocks; ++block) {
       const char* source = items + block * kBytes + at;
-      prefetch_ahead(source, kFixedLanes * sizeof(Item));
+      prefetch_ahead(source, kRuleLanes * sizeof(Item));
       for (int i = 0; i < kVectors; ++i) sums[block][i] += load_items<Item>(source + i * 4 * kLanes);
     }
   }
   for (int block = 0; block < kBlocks; ++block) {
-    Item lanes[kFixedLanes];
+    Item lanes[kRuleLanes];
     std::memcpy(lanes, sums[block], sizeof lanes);
-    totals[block] = combined(lanes);
+    totals[block] = static_cast<double>(sum_of_rule_lanes(lanes));
   }
 }
 
 template <class Item>
 inline double fixed_part(const char* items, int64_t count) {
-  Item lanes[kFixedLanes] = {};
+  Item lanes[kRuleLanes] = {};
   int64_t i = 0;
-  for (; i + kFixedLanes <= count; i += kFixedLanes) {
-    Item next[kFixedLanes];
+  for (; i + kRuleLanes <= count; i += kRuleLanes) {
+    Item next[kRuleLanes];
     std::memcpy(next, items + i * sizeof(Item), sizeof next);
-    for (int lane = 0; lane < kFixedLanes; ++lane) lanes[lane] += next[lane];
+    for (int lane = 0; lane < kRuleLanes; ++lane) lanes[lane] += next[lane];
   }
   for (int lane = 0; i < count; ++i, ++lane) {
     Item next;
     std::memcpy(&next, items + i * sizeof(Item), sizeof next);
     lanes[lane] += next;
   }
-  return combined(lanes);
+  return static_cast<double>(sum_of_rule_lanes(lanes));
 }
 
 template <class Item>
 inline void fixed_sums_of(const Numbers& numbers, double* totals) {
-  constexpr int kAtOnce = 4 * Vectors<Item>::kCount < kFixedLanes ? 1 : 4 * Vectors<Item>::kCount / kFixedLanes;
-  constexpr int64_t kBytes = kSumBlock * sizeof(Item);
-  const int64_t blocks = numbers.count / kSumBlock;
+  constexpr int kAtOnce = 4 * Vectors<Item>::kCount < kRuleLanes ? 1 : 4 * Vectors<Item>::kCount / kRuleLanes;
+  constexpr int64_t kBytes = kRuleBlock * sizeof(Item);
+  const int64_t blocks = numbers.count / kRuleBlock;
   int64_t block = 0;
   for (; block + kAtOnce <= blocks; block += kAtOnce) {
     fixed_blocks<Item, kAtOnce>(numbers.data + block * kBytes, totals + block);
   }
   for (; block < blocks; ++block) fixed_blocks<Item, 1>(numbers.data + block * kBytes, totals + block);
-  const int64_t rest = numbers.count - blocks * kSumBlock;
+  const int64_t rest = numbers.count - blocks * kRuleBlock;
   if (rest) totals[blocks] = fixed_part<Item>(numbers.data + blocks * kBytes, rest);
 }
 
@@ -269,7 +260,7 @@ inline Doubles load_doubles(const char* source) {
 }
 
 constexpr int kCountBits = 12;
-static_assert(kSumBlock == 1 << kCountBits, "a block adds so many bits");
+static_assert(kRuleBlock == 1 << kCountBits, "a block adds so many bits");
 // What adding kRounder to a number x below 2^e and taking it off again leaves is the slice of x from the unit
 // of 2^(e + kCountBits - 52) up. A block's slices add up to at most 2^(e + kCountBits), and what is left of each
 // number is at most half of that unit: exponents of the next slice lie so many below.
@@ -328,9 +319,9 @@ inline void add_block(const char* items, int64_t count, ExactSum& sum) {
 template <class Item>
 inline void add_exactly_of(const Numbers& numbers, ExactSum& sum) {
   const int64_t whole = numbers.count / kStride * kStride;
-  for (int64_t first = 0; first < whole; first += kSumBlock) {
+  for (int64_t first = 0; first < whole; first += kRuleBlock) {
     const int64_t rest = whole - first;
-    add_block<Item>(numbers.data + first * sizeof(Item), rest < kSumBlock ? rest : kSumBlock, sum);
+    add_block<Item>(numbers.data + first * sizeof(Item), rest < kRuleBlock ? rest : kRuleBlock, sum);
   }
   add_one_by_one<Item>(numbers.data + whole * sizeof(Item), numbers.count - whole, sum);
 }

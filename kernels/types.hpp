@@ -12,6 +12,9 @@ enum Stage : uint32_t { kNoStage = 0, kTemperature = 1, kTopK = 2, kTopP = 3, kM
 // Which tokens a penalty counts; n >= 0 means the last n of prompt and output.
 enum Scope : int64_t { kPromptAndOutput = -1, kPrompt = -2, kOutput = -3 };
 
+// How masses are made and added (rule 8).
+enum Reduction : int32_t { kExact = 0, kFixed = 1, kFast = 2 };
+
 // One row's parameters, as the caller gave them: rule 1 rounds them to float32 inside the kernels.
 // params.py builds arrays of it under the name SETTINGS: the two layouts move together.
 struct Settings {
@@ -105,8 +108,9 @@ struct Workspace {
   bool has_part_bests;
   bool is_finite;         // no token of the full blocks is at -inf (false: not known)
   float whole_scale;      // the law by which the row was last weighed as a whole, 0 if it was not;
-  uint64_t whole_total;   // and its mass
+  double whole_weight;    // and its mass, that of the top token taken for 1
   uint64_t* sums;         // a span's total mass
+  double* float_sums;     // the same of float32 masses
   uint32_t* blocks;       // blocks that are opened
   int64_t room;           // the arrays that follow hold so many
   uint64_t* keys;         // candidates
@@ -123,7 +127,7 @@ struct Numbers {
 };
 
 // Rule 8's fixed order: blocks of so many numbers.
-constexpr int64_t kSumBlock = 4096;
+constexpr int64_t kRuleBlock = 4096;
 
 // A sum without rounding, in units of 2^-1074, the smallest float64 above 0: digit i counts 2^(32 i). A digit
 // is within 32 bits where the sum is settled (reduce.cpp), the last one aside; until then up to 2^30 numbers
@@ -136,7 +140,7 @@ struct ExactSum {
 
 // The sums of one instruction set.
 struct Sums {
-  // Writes the sum of each block of kSumBlock, in rule 8's order.
+  // Writes the sum of each block of kRuleBlock, in rule 8's order.
   void (*fixed)(const Numbers& numbers, double* totals);
   // In the order that is quickest, in float32 (float64 for float64).
   double (*fast)(const Numbers& numbers);
@@ -148,15 +152,18 @@ struct Kernels {
   const char* name;
   // Needs room for the top tokens and two blocks.
   Status (*sample)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
-                   Workspace& work, const Outcome& outcome);
+                   Reduction reduction, Workspace& work, const Outcome& outcome);
   // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses. Needs room for the
   // vocabulary and two blocks.
   Status (*kept_set)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
                      Workspace& work, int64_t* count);
   // Over the whole row, at a temperature; softmax and log_softmax write a float32 a token.
-  Status (*softmax)(const Logits& logits, double temperature, Workspace& work, float* target);
-  Status (*log_softmax)(const Logits& logits, double temperature, Workspace& work, float* target);
-  Status (*logsumexp)(const Logits& logits, double temperature, Workspace& work, double* target);
+  Status (*softmax)(const Logits& logits, double temperature, Reduction reduction, Workspace& work,
+                    float* target);
+  Status (*log_softmax)(const Logits& logits, double temperature, Reduction reduction, Workspace& work,
+                        float* target);
+  Status (*logsumexp)(const Logits& logits, double temperature, Reduction reduction, Workspace& work,
+                      double* target);
   Sums sums;
 };
 

@@ -107,7 +107,7 @@ void add_answers(const Logits& logits, const Settings& settings, Workspace& work
   }
   work.room = 512;  // less than some rows have: these are cut in place
   const Status status =
-      kernels.sample(logits, {}, settings, work, {&token, 1, &kept, reports, 3, top});
+      kernels.sample(logits, {}, settings, kExact, work, {&token, 1, &kept, reports, 3, top});
   print.add(uint64_t{status});
   if (status != kOk) return;
   print.add(static_cast<uint64_t>(token));

@@ -204,13 +204,14 @@ def random_plan(rng: Rng, n_rows: int, size: int) -> np.ndarray:
     return plan
 
 
-def random_job(rng: Rng, n_rows: int, columns: int) -> Job:
+def random_job(rng: Rng, n_rows: int, columns: int, reduction: str = "exact") -> Job:
     vocabulary = columns if rng.random() < 0.7 else int(rng.integers(1, columns + 1))
     rows = pick(rng, list(DTYPES.values()))(rng, n_rows, columns)
     values = anywhere(rng, rows)
     values.flags.writeable = False
     lists = random_lists(rng, n_rows, vocabulary, columns) if rng.random() < 0.7 else {}
-    return make_job(values, random_plan(rng, n_rows, vocabulary), vocabulary, **lists)
+    plan = random_plan(rng, n_rows, vocabulary)
+    return make_job(values, plan, vocabulary, reduction, **lists)
 
 
 def random_forms(rng: Rng) -> tuple[str, ...]:

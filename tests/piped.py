@@ -43,7 +43,7 @@ class Piped(Engine):
 
     def ask(self, door: int, job: Job, draws: int = 1, forms: int = 0, top_count: int = 0) -> None:
         """Send a job."""
-        values, vocabulary, plan, adjustments = job
+        values, vocabulary, plan, adjustments = job[:4]
         mask, *lists = adjustments or Adjustments(None, None, None, None)
         covered = (0, 0, 0)
         if mask is not None:

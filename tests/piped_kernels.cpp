@@ -88,7 +88,7 @@ void sample(const Kernels& kernels, const Asked& asked, const Batch& batch, cons
   for (int64_t form = 0; form < asked.forms; ++form) {
     answers.forms.push_back(static_cast<Form>(form));
   }
-  sample_rows(kernels, batch, all, settings, 1, answers, status.data());
+  sample_rows(kernels, batch, all, settings, kExact, 1, answers, status.data());
   give(tokens);
   give(kept);
   give(logprobs);
@@ -107,7 +107,7 @@ void apply(const Kernels& kernels, const Asked& asked, const Batch& batch, const
   }
   const bool one = function == Function::kLogSumExp;
   void* const target = one ? static_cast<void*>(numbers.data()) : floats.data();
-  apply_function(kernels, function, batch, temperatures.data(), 1, target, status.data());
+  apply_function(kernels, function, batch, temperatures.data(), kExact, 1, target, status.data());
   if (one) {
     give(numbers);
   } else {

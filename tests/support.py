@@ -92,12 +92,17 @@ KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
 
 
 def make_job(
-    values: np.ndarray, plan: np.ndarray, vocabulary: int | None = None, **lists: Any
+    values: np.ndarray,
+    plan: np.ndarray,
+    vocabulary: int | None = None,
+    reduction: str = "exact",
+    **lists: Any,
 ) -> Job:
     """A job; `lists` are the fields of its adjustments."""
     fields = {"mask": None, "bias": None, "prompt": None, "output": None, **lists}
     adjustments = Adjustments(**fields) if lists else None
-    return Job(values, values.shape[1] if vocabulary is None else vocabulary, plan, adjustments)
+    columns = values.shape[1] if vocabulary is None else vocabulary
+    return Job(values, columns, plan, adjustments, reduction)
 
 
 def csr(lists: list[Any], values: list[Any] | None = None) -> Csr:
@@ -118,13 +123,13 @@ def row_of_csr(lists: Csr | None, b: int) -> Csr | None:
 
 def row_of_job(job: Job, b: int) -> Job:
     """The job of one of its rows alone."""
-    values, vocabulary, plan, adjustments = job
+    values, vocabulary, plan, adjustments, reduction = job
     if adjustments is not None:
         mask, *lists = adjustments
         if mask is not None and len(mask) > 1:
             mask = mask[b : b + 1].copy()
         adjustments = Adjustments(mask, *(row_of_csr(one, b) for one in lists))
-    return Job(values[b : b + 1], vocabulary, plan[b : b + 1].copy(), adjustments)
+    return Job(values[b : b + 1], vocabulary, plan[b : b + 1].copy(), adjustments, reduction)
 
 
 def make_outcome(

@@ -18,16 +18,9 @@ from fastsample.engines import has_native
 PACKAGE = Path(fastsample.__file__).parent
 FLOORS = (
     ("_version", "checks", "dlpack", "memory", "reference_rows", "turn", "_native", "jit"),
-    (
-        "latency",
-        "logits",
-        "params",
-        "reference",
-        "reference_sums",
-        "jit.keys",
-        "jit.mode",
-        "jit.settings",
-    ),
+    ("latency", "logits", "params", "reference_mass", "jit.keys", "jit.mode", "jit.settings"),
+    ("reference_reductions",),
+    ("reference", "reference_sums"),
     ("reference_laws", "jit.mass"),
     ("adjustments", "jit.draws", "jit.select"),
     ("result", "job", "jit.adjust", "jit.row"),

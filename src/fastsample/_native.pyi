@@ -28,6 +28,7 @@ class Step:
         latency: tuple[array[int], array[int]] | None,
         isa: str | None,
         n_threads: int,
+        reduction: str,
     ) -> None: ...
     def __call__(
         self, logits: Any, sequences: Any = None, mask: Any = None, bias: Any = None
@@ -41,6 +42,7 @@ class Draw:
         memory_of_logits: Callable[..., Any],
         isa: str | None,
         n_threads: int,
+        reduction: str,
     ) -> None: ...
     def __call__(
         self, logits: Any, seed: Any, position: Any, stream: Any
@@ -65,6 +67,7 @@ def sample(
     top_logprobs: NDArray[np.float64],
     isa: str | None,
     n_threads: int,
+    reduction: str,
 ) -> None: ...
 def kept_sets(
     values: NDArray[Any],
@@ -88,6 +91,7 @@ def softmax(
     status: NDArray[np.uint8],
     isa: str | None,
     n_threads: int,
+    reduction: str,
 ) -> None: ...
 def log_softmax(
     values: NDArray[Any],
@@ -98,6 +102,7 @@ def log_softmax(
     status: NDArray[np.uint8],
     isa: str | None,
     n_threads: int,
+    reduction: str,
 ) -> None: ...
 def logsumexp(
     values: NDArray[Any],
@@ -108,6 +113,7 @@ def logsumexp(
     status: NDArray[np.uint8],
     isa: str | None,
     n_threads: int,
+    reduction: str,
 ) -> None: ...
 def exact_sum(
     values: NDArray[Any], kind: str, isa: str | None, n_threads: int

@@ -377,3 +377,17 @@ def stages_code(stages: Any) -> int:
             )
         code |= (STAGES.index(stage) + 1) << (4 * place)
     return code
+
+
+REDUCTIONS = ("exact", "fixed", "fast")
+"""How masses may add up: section 8 of the rule."""
+
+
+def check_reduction(reduction: Any) -> str:
+    """Check the name of a reduction."""
+    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
+        raise ValueError(
+            f'`reduction` must be "exact", "fixed" or "fast", got {reduction!r} ("exact", the '
+            "default, adds integers, whose sum no order changes)"
+        )
+    return reduction

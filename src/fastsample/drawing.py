@@ -79,6 +79,7 @@ def draw(
     *,
     draws: int = 1,
     kept_count: bool = False,
+    reduction: str = "exact",
     engine: str | None = None,
     isa: str | None = None,
     n_threads: Any = None,
@@ -97,7 +98,7 @@ def draw(
         Tokens of each row; 1 where `told` asks for log-probabilities.
     kept_count : bool
         Whether the outcome has them.
-    engine, isa, n_threads
+    reduction, engine, isa, n_threads
         As in `sample`.
     on_invalid : {"raise", "mark"}
         The first row from which nothing can be drawn is an error, or such rows get a status.
@@ -119,7 +120,7 @@ def draw(
         np.empty(n_rows, np.int64) if kept_count else None,
         *(_no_room(n_rows) if told.logprobs is None else _room_to_tell(told, n_rows)),
     )
-    job = Job(rows.values, rows.vocabulary, plan, adjustments)
+    job = Job(rows.values, rows.vocabulary, plan, adjustments, reduction)
     resolve(engine, isa).run(job, outcome, isa=isa, n_threads=check_threads(n_threads))
     if on_invalid != "mark" and np.count_nonzero(status):
         raise first_bad(job, rows.shape, status)

@@ -21,6 +21,7 @@ def softmax(
     logits: Any,
     temperature: ArrayLike = 1.0,
     *,
+    reduction: str = "exact",
     out: Any = None,
     engine: str | None = None,
     isa: str | None = None,
@@ -34,10 +35,12 @@ def softmax(
         As in `sample`, of any dtype that it takes. For a padded vocabulary pass ``logits[:, :V]``.
     temperature : float, or one per row
         As in `SamplingParams`; at 0 the first token of the row has probability 1.
+    reduction : {"exact", "fixed", "fast"}
+        How masses add up to W, as in `sample`.
     out : float32 array or torch.float32 CPU tensor of shape ``logits.shape``, optional
         Written only when every row is good. It may be `logits` itself.
     engine, isa, n_threads
-        As in `sample`. All give the same bits.
+        As in `sample`. All give the same bits, unless `reduction` is "fast".
 
     Returns
     -------
@@ -53,7 +56,8 @@ def softmax(
     Each probability is 2**y of the rule's masses, kept in float32 down to y = -126 and 0 below,
     times float32(2**40 / W), with W the exact integer mass of the row. One that is 2**-n of the
     row's largest, and at least 2**-126, is within (1.04 * (n + log2(V)) + 6 + V / 2**18) * 2**-23
-    of itself, for a temperature in [1e-19, 1e38]. For sums that are exact: `kept_set`.
+    of itself, for a temperature in [1e-19, 1e38]. For sums that are exact: `kept_set`. In the other
+    reductions W is a float32 sum of 2**y itself, in float64 from block to block.
 
     Examples
     --------
@@ -64,13 +68,14 @@ def softmax(
     array([[0.5, 0.5],
            [1. , 0. ]], dtype=float32)
     """
-    return _law("softmax", logits, temperature, out, "float32", engine, isa, n_threads)
+    return _law("softmax", logits, temperature, reduction, out, "float32", engine, isa, n_threads)
 
 
 def log_softmax(
     logits: Any,
     temperature: ArrayLike = 1.0,
     *,
+    reduction: str = "exact",
     out: Any = None,
     engine: str | None = None,
     isa: str | None = None,
@@ -84,10 +89,12 @@ def log_softmax(
         As in `softmax`.
     temperature : float, or one per row
         At 0 the first token of the row has 0 and all others -inf.
+    reduction : {"exact", "fixed", "fast"}
+        As in `softmax`.
     out : float32 array or torch.float32 CPU tensor of shape ``logits.shape``, optional
         As in `softmax`.
     engine, isa, n_threads
-        As in `sample`. All give the same bits.
+        As in `sample`. All give the same bits, unless `reduction` is "fast".
 
     Returns
     -------
@@ -111,13 +118,16 @@ def log_softmax(
     >>> fastsample.log_softmax(np.array([0.0, 0.0, -500.0], dtype=np.float32))
     array([  -0.6931472,   -0.6931472, -500.69315  ], dtype=float32)
     """
-    return _law("log_softmax", logits, temperature, out, "float32", engine, isa, n_threads)
+    return _law(
+        "log_softmax", logits, temperature, reduction, out, "float32", engine, isa, n_threads
+    )
 
 
 def logsumexp(
     logits: Any,
     temperature: ArrayLike = 1.0,
     *,
+    reduction: str = "exact",
     out: Any = None,
     engine: str | None = None,
     isa: str | None = None,
@@ -131,10 +141,12 @@ def logsumexp(
         As in `softmax`.
     temperature : float, or one per row
         Above 0.
+    reduction : {"exact", "fixed", "fast"}
+        As in `softmax`.
     out : float64 array or torch.float64 CPU tensor of shape ``logits.shape[:-1]``, optional
         Written only when every row is good.
     engine, isa, n_threads
-        As in `sample`. All give the same bits.
+        As in `sample`. All give the same bits, unless `reduction` is "fast".
 
     Returns
     -------
@@ -157,7 +169,7 @@ def logsumexp(
     >>> fastsample.logsumexp(np.zeros((2, 8), dtype=np.float32)).round(6)
     array([2.079442, 2.079442])
     """
-    return _law("logsumexp", logits, temperature, out, "float64", engine, isa, n_threads)
+    return _law("logsumexp", logits, temperature, reduction, out, "float64", engine, isa, n_threads)
 
 
 _ABOVE_0 = replace(
@@ -172,6 +184,7 @@ def _law(
     name: str,
     logits: Any,
     temperature: Any,
+    reduction: str,
     out: Any,
     dtype: str,
     engine: str | None,
@@ -188,7 +201,8 @@ def _law(
     else:
         shape, flat = (*rows.shape, rows.vocabulary), (n_rows, rows.vocabulary)
     memory = None if out is None else check_out(out, shape, torch=rows.torch, dtype=dtype)
-    job = Job(rows.values, rows.vocabulary, make_plan(n_rows, temperature=temperature), None)
+    plan = make_plan(n_rows, temperature=temperature)
+    job = Job(rows.values, rows.vocabulary, plan, None, checks.check_reduction(reduction))
     how: dict[str, Any] = {"isa": isa, "n_threads": check_threads(n_threads)}
     write_law = resolve(engine, isa).write_law
     at_once = memory is not None and _takes_law(memory, rows.values)

@@ -24,12 +24,15 @@ class Job(NamedTuple):
         How many columns are tokens; those past it are not looked at.
     plan : array of SETTINGS, shape (B,), C-contiguous
     adjustments : Adjustments or None
+    reduction : {"exact", "fixed", "fast"}
+        How masses add up: section 8 of the rule. Kept sets and their masses do not depend on it.
     """
 
     values: NDArray[Any]
     vocabulary: int
     plan: NDArray[np.void]
     adjustments: Adjustments | None
+    reduction: str = "exact"
 
     @property
     def kind(self) -> str:

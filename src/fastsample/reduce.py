@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .checks import check_reduction
 from .engines import has_native, resolve
 from .logits import Floats, memory_of_floats
 from .params import check_threads
@@ -62,11 +63,7 @@ def reduce_sum(
     >>> fastsample.reduce_sum(x), float(x.sum()), float(x[::-1].sum())
     (0.75, 0.25, 0.0)
     """
-    if not isinstance(reduction, str) or reduction not in SUMS:
-        raise ValueError(
-            f"`reduction` must be 'exact', 'fixed' or 'fast', got {reduction!r} "
-            "('exact' gives one answer everywhere)"
-        )
+    check_reduction(reduction)
     values, _ = memory_of_floats(x, _X)
     threads = check_threads(n_threads)
     if isa is None and not has_native():

@@ -3,7 +3,9 @@
 The reference is the specification and the oracle: it is written to be read beside the rule, section
 by section, and every engine must return the same tokens, masses and log-probabilities as it does,
 bit for bit. It is not meant to be fast. It imports NumPy and nothing else of fastsample. Its rooms:
-`reference_rows` (sections 1 to 3), this one (sections 4 to 6) and `reference_laws` (section 7).
+`reference_rows` (sections 1 to 3), `reference_mass` (section 4), `reference_reductions` (section 8:
+sums of masses, with the sums of sections 5 and 6), this one (the rest of them) and `reference_laws`
+(section 7).
 
 Two habits keep the bits right on any machine. Float32 values meet one NumPy operation at a time, so
 nothing can be fused. Whatever could be denormal is decided on integers, so processor modes that
@@ -19,6 +21,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .reference_mass import (
+    LOG2_E,
+    TOP_MASS_BITS,
+    exponents,
+    float_masses,
+    ln,
+    masses,
+    power,
+    scale,
+)
+from .reference_reductions import REDUCTIONS, Reduction
 from .reference_rows import (
     EMPTY,
     INVALID,
@@ -39,14 +52,18 @@ __all__ = [
     "INVALID",
     "LOG2_E",
     "OK",
+    "REDUCTIONS",
     "RULE_VERSION",
     "STAGES",
     "TOP_MASS_BITS",
+    "Reduction",
     "Scope",
     "Trace",
     "adjust",
     "by_token",
     "draw",
+    "exponents",
+    "float_masses",
     "is_minus_inf",
     "kept_set",
     "ln",
@@ -67,136 +84,6 @@ __all__ = [
 
 RULE_VERSION = 1
 
-LOG2_E = 1.4426950408889634
-TOP_MASS_BITS = 40
-
-# ---------------------------------------------------------------- section 4: mass
-
-_FLOOR = np.float32(-64.0)
-_ROUNDER = np.float32(12582912.0)
-_ONE = np.float32(1.0)
-_C1, _C2, _C3, _C4, _C5 = (
-    np.float32(float.fromhex(c))
-    for c in ("0x1.62e42ap-1", "0x1.ebf9c2p-3", "0x1.c6b6e4p-5", "0x1.3ce8acp-7", "0x1.5bda40p-10")
-)
-
-
-def scale(temperature: float) -> np.float32:
-    """Scale of the logits in base 2 at a temperature above 0: s of section 4.
-
-    Examples
-    --------
-    >>> float(scale(1.0)), float(scale(1e-30)) == 2.0**64
-    (1.4426950216293335, True)
-    """
-    quotient = LOG2_E / to_float32(temperature)
-    s: np.float32 = np.float32(min(max(quotient, 2.0**-126), 2.0**64))
-    return s
-
-
-def power(y: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """2**y for y at most 0, as p and k of section 4: 2**y is about p * 2**k.
-
-    p comes as float64, in which p * 2**k is exact. Overwrites nothing.
-
-    Examples
-    --------
-    >>> [a.tolist() for a in power(np.array([0, -3], dtype=np.float32))]
-    [[1.0, 1.0], [0, -3]]
-    """
-    k = (y + _ROUNDER) - _ROUNDER
-    f = y - k
-    p = _C5 * f + _C4
-    for coefficient in (_C3, _C2, _C1, _ONE):
-        p = p * f + coefficient
-    return p.astype(np.float64), k.astype(np.int32)
-
-
-def masses(
-    logits: NDArray[np.float32], m: np.float32, temperature: float
-) -> tuple[NDArray[np.float32], NDArray[np.uint64]]:
-    """Masses of tokens: integers proportional to exp(logit / temperature).
-
-    Parameters
-    ----------
-    logits : float32 array
-        Logits as `read` returns them, none above `m`.
-    m : float32
-        The largest logit among the tokens kept so far, finite. It gets the mass 2**40.
-    temperature : float
-        Above 0.
-
-    Returns
-    -------
-    y : float32 array
-        (logit - m) / temperature in base 2, not below -64.
-    mass : uint64 array
-        2**y * 2**40 as the rule rounds it; 0 for a logit of -inf.
-
-    Examples
-    --------
-    >>> masses(np.array([2.0, 1.0, -np.inf], dtype=np.float32), np.float32(2.0), 1.0)[1].tolist()
-    [1099511627776, 404487766016, 0]
-    """
-    with np.errstate(all="ignore"):
-        y = np.maximum((logits - np.float32(m)) * scale(temperature), _FLOOR)
-        p, k = power(y)
-        # rint rounds half to even.
-        mass = np.rint(np.ldexp(p, k + TOP_MASS_BITS)).astype(np.uint64)
-    mass[is_minus_inf(logits)] = 0
-    return y, mass
-
-
-# ---------------------------------------------------------------- section 7: the logarithm
-
-_G0, _G1, _G2, _G3, _G4, _G5, _G6 = (
-    float.fromhex(g)
-    for g in (
-        "0x1.5555555555593p-1",
-        "0x1.999999997fa04p-2",
-        "0x1.2492494229359p-2",
-        "0x1.c71c51d8e78afp-3",
-        "0x1.7466496cb03dep-3",
-        "0x1.39a09d078c69fp-3",
-        "0x1.2f112df3e5244p-3",
-    )
-)
-_LN2_HIGH = float.fromhex("0x1.62e42feep-1")
-_LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
-_SQRT_HALF_BITS = 0x3FE6A09E00000000
-
-
-def ln(z: Any) -> Any:
-    """Natural logarithm of positive normal float64, with the same bits on every machine.
-
-    Within 0.80 units in the last place. The C library's logarithm differs between machines.
-
-    Parameters
-    ----------
-    z : float or array
-
-    Returns
-    -------
-    float64, or a float64 array of the same shape
-
-    Examples
-    --------
-    >>> float(ln(1.0)), float(ln(2.0))
-    (0.0, 0.6931471805599453)
-    """
-    b = np.asarray(z, dtype=np.float64).view(np.int64)
-    a = b + (0x3FF0000000000000 - _SQRT_HALF_BITS)
-    e = ((a >> 52) - 1023).astype(np.float64)
-    z = ((a & (2**52 - 1)) + _SQRT_HALF_BITS).view(np.float64)
-    f = z - 1.0
-    q = f / (2.0 + f)
-    w = q * q
-    v = w * w
-    r = w * (_G0 + v * (_G2 + v * (_G4 + v * _G6))) + v * (_G1 + v * (_G3 + v * _G5))
-    h = (0.5 * f) * f
-    return e * _LN2_HIGH - ((h - (q * (h + r) + e * _LN2_LOW)) - f)
-
-
 # ---------------------------------------------------------------- section 5: filters
 # Each takes the length of the prefix of section 3's order that is kept so far, and returns the new.
 
@@ -205,16 +92,6 @@ STAGES = ("temperature", "top_k", "top_p", "min_p")
 
 def _keep_top_k(kept: int, top_k: int) -> int:
     return kept if top_k <= 0 else min(kept, top_k)
-
-
-def _keep_top_p(kept: int, mass: NDArray[np.uint64], top_p: float) -> int:
-    p = to_float32(top_p)
-    if p == 1.0:
-        return kept
-    running = np.cumsum(mass[:kept], dtype=np.uint64)
-    share = max(0, int(p * 2.0**31) - 2**10)
-    need = -((-share * int(running[-1])) >> 31)
-    return int(np.searchsorted(running, np.uint64(need), side="left")) + 1 if need else 1
 
 
 def min_p_threshold(min_p: float) -> float | None:
@@ -251,31 +128,33 @@ class Trace:
         All tokens in section 3's order. Every stage keeps a prefix of it.
     y : float32 array of shape (V,)
         Scaled logits in this order; at temperature 0, 0 for the first token and -64 for the rest.
-    mass : uint64 array of shape (V,)
-        Masses in this order; at temperature 0, 2**40 for the first token and 0 for the rest.
+    mass : uint64 array of shape (V,), float32 in the reductions "fixed" and "fast"
+        Masses in this order; at temperature 0, 2**40 for the first token and 0 for the rest. In
+        these two the top token's is 1.
     stages : tuple of (str, int)
         For each stage in turn its name and the length of the prefix that is kept after it. "mask"
         drops the logits of -inf. At temperature 0 "temperature" keeps one token and is the last.
     kept : int
         Length of the prefix that is kept in the end.
-    total : int
+    total : int, or float where masses are
         W, the kept set's total mass.
     """
 
     order: NDArray[np.int64]
     y: NDArray[np.float32]
-    mass: NDArray[np.uint64]
+    mass: NDArray[Any]
     stages: tuple[tuple[str, int], ...]
     kept: int
-    total: int
+    total: Any
 
 
-def _greedy_trace(ranked: NDArray[np.int64], finite: int) -> Trace:
-    y = np.full(ranked.shape, _FLOOR, dtype=np.float32)
-    mass = np.zeros(ranked.shape, dtype=np.uint64)
-    y[0], mass[0] = 0.0, 2**TOP_MASS_BITS
+def _greedy_trace(ranked: NDArray[np.int64], finite: int, how: Reduction) -> Trace:
+    # At temperature 0 all but the first token are infinitely far from it.
+    gaps = np.full(ranked.shape, -np.inf, dtype=np.float32)
+    gaps[0] = 0.0
+    y, mass = how.masses(gaps, gaps[0], 1.0)
     stages = (("mask", finite), ("temperature", 1))
-    return Trace(ranked, y, mass, stages, 1, 2**TOP_MASS_BITS)
+    return Trace(ranked, y, mass, stages, 1, how.total(ranked[:1], mass[:1]))
 
 
 def trace(
@@ -287,6 +166,7 @@ def trace(
     min_p: float = 0.0,
     min_keep: int = 1,
     stages: Sequence[str] = STAGES,
+    reduction: str = "exact",
 ) -> Trace:
     """Run the stages on one row and tell what each of them kept.
 
@@ -307,6 +187,8 @@ def trace(
     stages : sequence of str
         The stages in turn, each at most once. In those before "temperature" the temperature is 1.
         A filter that is left out is off; with no "temperature" here, `temperature` is to be 1.
+    reduction : {"exact", "fixed", "fast"}
+        How masses add up: section 8.
 
     Returns
     -------
@@ -330,32 +212,30 @@ def trace(
     require_rounding_to_nearest()
     if status(row) != OK:
         raise ValueError("`row` must hold a logit above -inf, and neither NaN nor +inf")
-    logits = read(row)
+    logits, how = read(row), REDUCTIONS[reduction]
     ranked = order(logits)
     kept = int(np.count_nonzero(~is_minus_inf(logits)))
     if to_float32(temperature) == 0.0:
-        return _greedy_trace(ranked, kept)
+        return _greedy_trace(ranked, kept, how)
     ordered = logits[ranked]
-    y, mass = masses(ordered, ordered[0], 1.0)
+    y, mass = how.masses(ordered, ordered[0], 1.0)
     passed = [("mask", kept)]
     for stage in stages:
         least = min(min_keep, kept)
         if stage == "temperature":
-            y, mass = masses(ordered, ordered[0], temperature)
+            y, mass = how.masses(ordered, ordered[0], temperature)
         elif stage == "top_k":
             kept = _keep_top_k(kept, top_k)
-        elif stage == "top_p":
-            kept = _keep_top_p(kept, mass, top_p)
+        elif stage == "top_p" and to_float32(top_p) != 1.0:
+            kept = how.nucleus(ranked[:kept], mass[:kept], top_p)
         elif stage == "min_p":
             kept = _keep_min_p(kept, y, min_p)
         kept = max(kept, least)
         passed.append((stage, kept))
-    return Trace(ranked, y, mass, tuple(passed), kept, int(mass[:kept].sum(dtype=np.uint64)))
+    return Trace(ranked, y, mass, tuple(passed), kept, how.total(ranked[:kept], mass[:kept]))
 
 
-def kept_set(
-    row: NDArray[np.float32], **filters: Any
-) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def kept_set(row: NDArray[np.float32], **filters: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Tokens that the filters leave, and their masses.
 
     Parameters are those of `trace`.
@@ -364,7 +244,7 @@ def kept_set(
     -------
     tokens : int64 array
         Ascending. A token can be kept and have mass 0: it is never drawn.
-    masses : uint64 array of the same shape
+    masses : uint64 array of the same shape, or float32: see `Trace`
 
     Raises
     ------
@@ -380,7 +260,7 @@ def kept_set(
     return by_token(trace(row, **filters))
 
 
-def by_token(seen: Trace) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def by_token(seen: Trace) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Tokens and masses of a `Trace`'s kept set, in ascending token.
 
     Examples
@@ -433,10 +313,11 @@ def uniform(seed: int, position: int, stream: int, purpose: int = 0) -> int:
     return words[0] + (words[1] << 32)
 
 
-def draw(tokens: NDArray[np.int64], mass: NDArray[np.uint64], u: int) -> int:
+def draw(tokens: NDArray[np.int64], mass: NDArray[Any], u: int, reduction: str = "exact") -> int:
     """Token at which the running mass, by ascending token, first exceeds floor(u * W / 2**64).
 
-    `tokens` is the kept set, ascending, and `mass` its masses; `u` is a `uniform`.
+    So in exact; in the other modes as section 8 says. `tokens` is the kept set, ascending, and
+    `mass` its masses; `u` is a `uniform`.
 
     Examples
     --------
@@ -444,13 +325,17 @@ def draw(tokens: NDArray[np.int64], mass: NDArray[np.uint64], u: int) -> int:
     >>> draw(tokens, mass, 2**63 - 1), draw(tokens, mass, 2**63)
     (3, 5)
     """
-    running = np.cumsum(mass, dtype=np.uint64)
-    r = (u * int(running[-1])) >> 64
-    return int(tokens[np.searchsorted(running, np.uint64(r), side="right")])
+    return REDUCTIONS[reduction].draw(tokens, mass, u)
 
 
 def sample_row(
-    row: NDArray[np.float32], *, seed: int, position: int, stream: int, **filters: Any
+    row: NDArray[np.float32],
+    *,
+    seed: int,
+    position: int,
+    stream: int,
+    reduction: str = "exact",
+    **filters: Any,
 ) -> tuple[int, int]:
     """Draw one token from one adjusted row.
 
@@ -467,4 +352,5 @@ def sample_row(
     found = status(row)
     if found != OK:
         return -1, found
-    return draw(*by_token(trace(row, **filters)), uniform(seed, position, stream)), OK
+    kept = by_token(trace(row, **filters, reduction=reduction))
+    return draw(*kept, uniform(seed, position, stream), reduction), OK

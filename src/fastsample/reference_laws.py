@@ -1,20 +1,21 @@
 """Section 7 of the rule: the laws that a draw is told by, and softmax and its kin.
 
-The last of the reference's three rooms. A law is a float64 array of log-probabilities, one for each
+The last of the reference's rooms. A law is a float64 array of log-probabilities, one for each
 token of a row; there are three: raw (the row as it came), tempered (the adjusted row at its
-temperature) and processed (the kept set). Like `trace`, they raise RuntimeError where the processor
-does not round to nearest.
+temperature) and processed (the kept set). `reduction` is a mode of section 8. Like `trace`, they
+raise RuntimeError where the processor does not round to nearest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .reference import TOP_MASS_BITS, Trace, ln, masses, power, scale
+from .reference import Trace
+from .reference_mass import ln, power, scale
+from .reference_reductions import REDUCTIONS
 from .reference_rows import OK, order, read, require_rounding_to_nearest, status, to_float32
 
 _LOWEST_EXPONENT = np.float32(-126.0)
@@ -22,21 +23,20 @@ _LOWEST_EXPONENT = np.float32(-126.0)
 # ---------------------------------------------------------------- laws
 
 
-def _total(row: NDArray[np.float32], temperature: float) -> int:
-    """W: the mass of the whole row."""
+def _total(row: NDArray[np.float32], temperature: float, reduction: str) -> float:
+    """Mass of the whole row, where the top token's is 1: W / 2**40, in exact."""
     require_rounding_to_nearest()
-    return int(masses(row, row.max(), temperature)[1].sum(dtype=np.uint64))
+    how = REDUCTIONS[reduction]
+    _, mass = how.masses(row, row.max(), temperature)
+    return float(how.total(np.arange(len(row)), mass)) / how.top
 
 
-def _log_total(row: NDArray[np.float32], temperature: float) -> Any:
-    return ln(float(_total(row, temperature)) * 2.0**-TOP_MASS_BITS)
-
-
-def _whole(row: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
+def _whole(row: NDArray[np.float32], temperature: float, reduction: str) -> NDArray[np.float64]:
     """(x - m) / T - ln(W / 2**40) over a row that `read` returned."""
     gap = row.astype(np.float64) - np.float64(row.max())
+    log_total = ln(_total(row, temperature, reduction))
     with np.errstate(all="ignore"):
-        law: NDArray[np.float64] = gap / to_float32(temperature) - _log_total(row, temperature)
+        law: NDArray[np.float64] = gap / to_float32(temperature) - log_total
     return law
 
 
@@ -46,7 +46,7 @@ def _one_hot(row: NDArray[np.float32]) -> NDArray[np.float64]:
     return law
 
 
-def raw(row: NDArray[np.float32]) -> NDArray[np.float64]:
+def raw(row: NDArray[np.float32], reduction: str = "exact") -> NDArray[np.float64]:
     """Log-probabilities of a row as it came: before it is adjusted, at temperature 1.
 
     nan for all tokens when the row itself holds NaN or +inf, which a mask may have banned.
@@ -58,10 +58,12 @@ def raw(row: NDArray[np.float32]) -> NDArray[np.float64]:
     """
     if status(row) != OK:
         return np.full(row.shape, np.nan)
-    return _whole(read(row), 1.0)
+    return _whole(read(row), 1.0, reduction)
 
 
-def tempered(row: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:
+def tempered(
+    row: NDArray[np.float32], temperature: float, reduction: str = "exact"
+) -> NDArray[np.float64]:
     """Log-probabilities of an adjusted row at a temperature, before the filters.
 
     At temperature 0: 0 for the first token, -inf for the rest.
@@ -73,7 +75,7 @@ def tempered(row: NDArray[np.float32], temperature: float) -> NDArray[np.float64
     """
     if to_float32(temperature) == 0.0:
         return _one_hot(row)
-    return _whole(read(row), temperature)
+    return _whole(read(row), temperature, reduction)
 
 
 def processed(seen: Trace) -> NDArray[np.float64]:
@@ -151,11 +153,14 @@ def _checked(row: NDArray[np.float32]) -> NDArray[np.float32]:
     return read(row)
 
 
-def softmax(row: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+def softmax(
+    row: NDArray[np.float32], temperature: float, reduction: str = "exact"
+) -> NDArray[np.float32]:
     """Probabilities of a whole row: float32, with full relative precision down to 2**-126.
 
-    2**y of section 4, with y down to -126 and 0 below, times float32(2**40 / W), W the exact total
-    mass. At temperature 0: 1 for the first token. Raises ValueError for a bad row.
+    2**y of section 4, with y down to -126 and 0 below, times float32(2**40 / W), W the row's total
+    mass; in section 8's other modes float32(1 / W). At temperature 0: 1 for the first token. Raises
+    ValueError for a bad row.
 
     Examples
     --------
@@ -169,7 +174,7 @@ def softmax(row: NDArray[np.float32], temperature: float) -> NDArray[np.float32]
         y = (row - row.max()) * scale(temperature)
         p, k = power(np.maximum(y, _LOWEST_EXPONENT))
     unscaled = np.where(y >= _LOWEST_EXPONENT, np.ldexp(p, k), 0.0)
-    r = np.float32(2.0**TOP_MASS_BITS / _total(row, temperature))
+    r = np.float32(1.0 / _total(row, temperature, reduction))
     return _nearest_float32(unscaled * np.float64(r))
 
 
@@ -180,7 +185,9 @@ def _nearest_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.where(values < 2.0**-126, denormal, bits).astype(np.uint32).view(np.float32)
 
 
-def log_softmax(row: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+def log_softmax(
+    row: NDArray[np.float32], temperature: float, reduction: str = "exact"
+) -> NDArray[np.float32]:
     """Log-probabilities of a whole row at a temperature: `tempered`, rounded to float32.
 
     Raises ValueError for a bad row.
@@ -191,10 +198,10 @@ def log_softmax(row: NDArray[np.float32], temperature: float) -> NDArray[np.floa
     array([-0.6931472, -0.6931472], dtype=float32)
     """
     with np.errstate(all="ignore"):
-        return tempered(_checked(row), temperature).astype(np.float32)
+        return tempered(_checked(row), temperature, reduction).astype(np.float32)
 
 
-def logsumexp(row: NDArray[np.float32], temperature: float) -> float:
+def logsumexp(row: NDArray[np.float32], temperature: float, reduction: str = "exact") -> float:
     """ln of the sum of exp(x / T) over a whole row: m / T + ln(W / 2**40), T above 0, in float64.
 
     Raises ValueError for a bad row.
@@ -205,4 +212,5 @@ def logsumexp(row: NDArray[np.float32], temperature: float) -> float:
     2.6931471805599454
     """
     row = _checked(row)
-    return float(np.float64(row.max()) / to_float32(temperature) + _log_total(row, temperature))
+    log_total = ln(_total(row, temperature, reduction))
+    return float(np.float64(row.max()) / to_float32(temperature) + log_total)

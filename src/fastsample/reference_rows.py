@@ -1,7 +1,7 @@
 """Sections 1 to 3 of the rule: what a row is, how it is adjusted, and the order of its tokens.
 
-The first of the reference's three rooms: `reference` takes these rows to a token, `reference_laws`
-tells of the laws behind it. Written to be read beside the rule, and not to be fast.
+The first of the reference's rooms: `reference` takes these rows to a token, `reference_laws` tells
+of the laws behind it. Written to be read beside the rule, and not to be fast.
 
 Float32 results are computed in float64 and then rounded. For one addition, multiplication or
 division of two float32 values this gives the bits of the float32 operation, and no denormal float32

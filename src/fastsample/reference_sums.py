@@ -16,15 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .reference_reductions import BLOCK, block_totals
 from .reference_rows import widen
-
-BLOCK, LANES = 4_096, 16
-"""Rule 8's fixed order: blocks of so many numbers, each of so many lanes."""
-
-_INFINITY = 0x7FF << 52
 
 SCALE = 1_074
 """The smallest float64 above 0 is 2**-1074: every finite one is a whole number of these."""
+
+_INFINITY = 0x7FF << 52
 
 # As many halves of a significand, below 2**27 each, add up in float64 without rounding.
 _AT_ONCE = 2**20
@@ -122,16 +120,9 @@ def fixed(values: NDArray[Any]) -> float:
     numbers = _wide(values)
     padded = np.zeros(-(-numbers.size // BLOCK) * BLOCK, numbers.dtype)
     padded[: numbers.size] = numbers
-    steps = padded.reshape(-1, BLOCK // LANES, LANES)
-    sums = np.zeros((len(steps), LANES), numbers.dtype)
+    total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        for step in range(BLOCK // LANES):
-            sums += steps[:, step]
-        while sums.shape[1] > 1:
-            half = sums.shape[1] // 2
-            sums = sums[:, :half] + sums[:, half:]
-        total = 0.0
-        for block in sums[:, 0].astype(np.float64).tolist():
+        for block in block_totals(padded.reshape(-1, BLOCK)).astype(np.float64).tolist():
             total += block
     return total
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .adjustments import make_adjustments
-from .checks import STAGES
+from .checks import STAGES, check_reduction
 from .drawing import as_result, as_told, draw, marks
 from .engines import Draw, resolve
 from .logits import MAX_VOCABULARY, as_rows, memory_of_logits
@@ -51,6 +51,7 @@ def sample(
     logprobs: int | None = None,
     form: str | tuple[str, ...] = "raw",
     on_invalid: str = "raise",
+    reduction: str = "exact",
     engine: str | None = None,
     isa: str | None = None,
     n_threads: int | None = None,
@@ -107,8 +108,13 @@ def sample(
         What a bad row is: one that after adjusting holds NaN or +inf, or nothing but -inf, or for
         which a parameter given per row is out of range. An error, or the token -1 and a `Status`
         for that row alone.
+    reduction : {"exact", "fixed", "fast"}
+        How masses add up: as integers, whose sums no order changes; as float32 in one fixed order,
+        which gives tokens of its own, but everywhere the same; or as float32 in whatever order is
+        quickest here, which promises nothing beyond a token of the right law.
     engine : {None, "auto", "native", "numba", "reference"}
-        None and "auto" take the first of these three that is installed. All give the same tokens.
+        None and "auto" take the first of these three that is installed. All give the same tokens,
+        unless `reduction` is "fast".
     isa : str, optional
         An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
         FASTSAMPLE_ISA, or the best one.
@@ -137,7 +143,8 @@ def sample(
     -----
     A token is drawn with integer masses and a counter-based generator, Philox4x32-10 under the key
     `seed` and the counter (position, stream). Nothing else enters: not the other rows, the number
-    of threads, the instruction set or the engine. `info`'s ``rule_version`` names the rule.
+    of threads, the instruction set or the engine. `info`'s ``rule_version`` names the rule. So it
+    is in the reduction "fixed" too, with float32 masses; in "fast", what adds up may enter as well.
 
     Logits are adjusted in the order mask, bias, repetition, frequency, presence, in float32; a
     logit that is -inf stays so. Adjustments are read as they are: no row is copied for them.
@@ -164,7 +171,7 @@ def sample(
             *(temperature, top_p, min_p),
             *(repetition_penalty, frequency_penalty, presence_penalty, top_k, min_keep),
             *(repetition_scope, frequency_scope, presence_scope, stages),
-            *(engine, isa, n_threads),
+            *(engine, isa, n_threads, reduction),
         )
         if result is not None:
             return result
@@ -180,6 +187,7 @@ def sample(
     shape = rows.shape if n is None else (*rows.shape, draws)
     destination = None if out is None else check_out(out, shape, torch=rows.torch)
     bad = marks(on_invalid, n_rows)
+    reduction = check_reduction(reduction)
     seed, position, stream = place_draw(n_rows, seed, position, stream, bad)
     plan = make_plan(
         n_rows,
@@ -210,6 +218,7 @@ def sample(
         told,
         draws=draws,
         kept_count=True,
+        reduction=reduction,
         engine=engine,
         isa=isa,
         n_threads=n_threads,
@@ -246,10 +255,12 @@ def _plainly(
 @lru_cache(maxsize=256, typed=True)
 def _prepared(*how: Any) -> Draw | None:
     """Let an engine prepare calls with the same parameters; None where it does not."""
-    *given, engine, isa, n_threads = how
+    *given, engine, isa, n_threads, reduction = how
     make_draw = resolve(engine, isa).make_draw
     choices = remembered_choices(*given)
     if make_draw is None or choices is None:
         return None
     plan = plan_of(1, choices, (0, 0, 0))
-    return make_draw(plan, MAX_VOCABULARY, memory_of_logits, isa, check_threads(n_threads) or 0)
+    threads = check_threads(n_threads) or 0
+    mode = check_reduction(reduction)
+    return make_draw(plan, MAX_VOCABULARY, memory_of_logits, isa, threads, mode)

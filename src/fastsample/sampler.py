@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .checks import check_reduction
 from .drawing import as_result, as_told, draw, first_bad, marks
 from .engines import Run, Step, resolve
 from .job import Job
@@ -44,6 +45,8 @@ class Sampler(Members):
         As in `sample`, for all calls.
     measure : bool
         Whether the time of every call is kept, in `latency`: its cost is 60 ns a call at most.
+    reduction : {"exact", "fixed", "fast"}
+        As in `sample`, for all calls.
     engine, isa, n_threads
         As in `sample`.
     **keywords
@@ -54,7 +57,7 @@ class Sampler(Members):
     TypeError
         Other `params`, a keyword that is not a field, a value of the wrong kind.
     ValueError
-        A value out of range, an unknown engine or instruction set.
+        A value out of range, an unknown reduction, engine or instruction set.
     RuntimeError
         An engine or instruction set that this machine lacks.
 
@@ -71,7 +74,8 @@ class Sampler(Members):
 
     Guarantees: a sequence's token is the one of ``fastsample.sample(row, seed=..., stream=...,
     position=..., prompt=..., output=...)`` with what `sequence` tells of it, whatever the machine
-    and whoever else is in the batch; also in a clone, after pickling, in a forked child.
+    and whoever else is in the batch; also in a clone, after pickling, in a forked child. In the
+    reduction "fast" there is no such guarantee.
 
     Examples
     --------
@@ -103,6 +107,7 @@ class Sampler(Members):
 
     _valid_vocab: int | None
     _latency: Latency | None
+    _reduction: str
     _engine: str | None
     _isa: str | None
     _n_threads: int | None
@@ -117,6 +122,7 @@ class Sampler(Members):
         prompt: Any = None,
         valid_vocab: int | None = None,
         measure: bool = False,
+        reduction: str = "exact",
         engine: str | None = None,
         isa: str | None = None,
         n_threads: int | None = None,
@@ -127,6 +133,7 @@ class Sampler(Members):
                 "roster": Roster(params, prompt, keywords),
                 "valid_vocab": valid_vocab,
                 "measure": check_measure(measure),
+                "reduction": check_reduction(reduction),
                 "engine": engine,
                 "isa": isa,
                 "n_threads": check_threads(n_threads),
@@ -211,7 +218,7 @@ class Sampler(Members):
             batch = self._roster.batch_of(len(rows.values), as_ids(sequences))
             batch.to_next_position()
             adjustments = batch.adjustments(rows, mask, bias)
-            job = Job(rows.values, rows.vocabulary, batch.plan, adjustments)
+            job = Job(rows.values, rows.vocabulary, batch.plan, adjustments, self._reduction)
             self._run(job, batch.outcome, isa=self._isa, n_threads=self._n_threads)
             if np.count_nonzero(batch.outcome.status):
                 raise first_bad(job, rows.shape, batch.outcome.status)
@@ -243,6 +250,7 @@ class Sampler(Members):
             None if self._latency is None else self._latency.memory,
             self._isa,
             self._n_threads or 0,
+            self._reduction,
         )
 
     def _record(self, started: int, tokens: int) -> None:
@@ -304,6 +312,7 @@ class Sampler(Members):
                 adjustments,
                 told,
                 kept_count=True,
+                reduction=self._reduction,
                 engine=self._engine,
                 isa=self._isa,
                 n_threads=self._n_threads,
@@ -332,6 +341,7 @@ class Sampler(Members):
                 "roster": self._roster.copy(),
                 "valid_vocab": self._valid_vocab,
                 "measure": self._latency is not None,
+                "reduction": self._reduction,
                 "engine": self._engine,
                 "isa": self._isa,
                 "n_threads": self._n_threads,
@@ -341,6 +351,8 @@ class Sampler(Members):
         self._roster = state["roster"]
         self._valid_vocab = state["valid_vocab"]
         self._latency = Latency() if state["measure"] else None
+        # A sampler that was pickled before there were modes drew in the only one there was.
+        self._reduction = state.get("reduction", "exact")
         self._engine = state["engine"]
         self._isa = state["isa"]
         self._n_threads = state["n_threads"]

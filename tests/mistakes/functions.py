@@ -10,6 +10,7 @@ from fastsample import filter_logits, kept_set, log_softmax, logsumexp, softmax,
 from mistakes import ROW, ROWS, Mistake, frozen, rows_with
 
 SHARED = np.zeros(1, np.int64)
+REDUCTIONS = '"exact", "fixed" or "fast"'
 NAN = "`logits` row 3 holds nan at token 2 (a logit must be finite"
 
 
@@ -34,6 +35,10 @@ MISTAKES = [
         "`temperature` must be a finite number > 0, got 0.0 at row 1 (at 0 the sum has no log",
         ROWS,
         [1, 0, 1, 1],
+    ),
+    *(
+        of(function, ValueError, f"`reduction` must be {REDUCTIONS}, got 1 (", ROW, reduction=1)
+        for function in (softmax, log_softmax, logsumexp)
     ),
     of(softmax, TypeError, "`out` must be float32 on the CPU, got float64", ROW, out=np.ones(3)),
     of(softmax, ValueError, "`out` must be writable, got", ROW, out=frozen(np.ones(3, np.float32))),

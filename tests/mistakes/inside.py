@@ -62,6 +62,7 @@ def native_sample(changed: dict[str, Any]) -> None:
         "top_logprobs": None,
         "isa": None,
         "n_threads": 1,
+        "reduction": "exact",
     }
     native.sample(**{**arguments, **changed})
 
@@ -129,6 +130,7 @@ def native_step(changed: dict[str, Any]) -> None:
         "latency": None,
         "isa": None,
         "n_threads": 1,
+        "reduction": "exact",
     }
     native.Step(**{**arguments, **changed})
 
@@ -151,7 +153,7 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
 
 
 def native_softmax(out: np.ndarray, temperature: np.ndarray) -> None:
-    native.softmax(ROWS, "float32", 3, temperature, out, np.zeros(4, np.uint8), None, 1)
+    native.softmax(ROWS, "float32", 3, temperature, out, np.zeros(4, np.uint8), None, 1, "exact")
 
 
 BAD_LIMITS = ["two", "0", "-1", "2.5", " 2", str(2**31)]

@@ -8,7 +8,7 @@ import numpy as np
 from support import native
 
 from fastsample import Sampler, SamplingParams, engines, sample
-from mistakes import ROW, ROWS, Mistake, Unreadable, given, staged
+from mistakes import ROW, ROWS, Mistake, Unreadable, alone, given, staged
 
 
 def call_without_native() -> None:
@@ -27,6 +27,7 @@ def call_without_numba() -> None:
 
 ENGINE = "be 'native', 'numba', 'reference', 'auto' or None, got"
 TEMPERATURE = "be 0 or a finite number > 0, got"
+REDUCTION = 'be "exact", "fixed" or "fast", got'
 TOP_K = "be a count of tokens in [1, 2**63), or off, got"
 SHAPE = "be a scalar or have shape (B,) = (4,), got"
 
@@ -133,6 +134,13 @@ PARAMETERS = [
     given("form", (), ValueError, "be some of ('raw', 'tempered', 'processed'), each once, got ()"),
     given("form", ["raw"], TypeError, "be a name or a tuple of names, got list ['raw'] (they"),
     given("on_invalid", "skip", ValueError, 'be "raise" or "mark", got \'skip\' ("mark" gives a'),
+    given(
+        "reduction", "exakt", ValueError, f"{REDUCTION} 'exakt' (\"exact\", the default, adds int"
+    ),
+    given("reduction", None, ValueError, f"{REDUCTION} None ("),
+    given("reduction", ["exact"], ValueError, f"{REDUCTION} ['exact'] ("),
+    alone("reduction", "sum", ValueError, f"{REDUCTION} 'sum' ("),
+    Mistake(lambda: Sampler(reduction=0), ValueError, f"`reduction` must {REDUCTION} 0 ("),
     given("n_threads", 0, ValueError, "be in [1, 2**31), got 0 (None lets fastsample choose)"),
     given("n_threads", "2", TypeError, "be an integer, got str '2' ("),
     Mistake(

@@ -37,7 +37,7 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
     n_threads : int or None
         None lets the kernels choose. The answers are the same for every number.
     """
-    values, vocabulary, plan, adjustments = job
+    values, vocabulary, plan, adjustments, reduction = job
     mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
     _native.sample(
         values,
@@ -51,6 +51,7 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
         *out,
         isa,
         n_threads or 0,
+        reduction,
     )
 
 
@@ -67,7 +68,7 @@ def write_law(
     temperatures = np.ascontiguousarray(job.plan["temperature"])
     _LAWS[name](
         *(job.values, job.kind, job.vocabulary, temperatures),
-        *(out, status, isa, n_threads or 0),
+        *(out, status, isa, n_threads or 0, job.reduction),
     )
 
 
@@ -75,7 +76,7 @@ def kept_sets(
     job: Job, status: NDArray[np.uint8], *, isa: str | None = None, n_threads: int | None = None
 ) -> KeptSets:
     """Find the kept set of each row, as `FindKeptSets` says."""
-    values, vocabulary, plan, adjustments = job
+    values, vocabulary, plan, adjustments, _ = job
     mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
     return KeptSets(
         *_native.kept_sets(

@@ -12,7 +12,7 @@ from fastsample import reference, reference_laws
 from fastsample.adjusted import adjusted_row, row_as_it_came
 from fastsample.job import Job, KeptSets, Outcome
 
-_LAWS: dict[str, Callable[[NDArray[np.float32], float], Any]] = {
+_LAWS: dict[str, Callable[[NDArray[np.float32], float, str], Any]] = {
     "softmax": reference_laws.softmax,
     "log_softmax": reference_laws.log_softmax,
     "logsumexp": reference_laws.logsumexp,
@@ -54,7 +54,7 @@ def write_law(
         row = row_as_it_came(job, b)
         status[b] = reference.status(row)
         if status[b] == reference.OK:
-            out[b] = _LAWS[name](row, float(settings["temperature"]))
+            out[b] = _LAWS[name](row, float(settings["temperature"]), job.reduction)
 
 
 def kept_sets(
@@ -103,8 +103,8 @@ def _write_nothing(out: Outcome, b: int) -> None:
 
 
 def _write_row(job: Job, out: Outcome, b: int, row: NDArray[np.float32]) -> None:
-    seen = reference.trace(row, **filters(job.plan[b]))
-    _write_draws(job.plan[b], seen, out.tokens[b])
+    seen = reference.trace(row, **filters(job.plan[b]), reduction=job.reduction)
+    _write_draws(job, b, seen, out.tokens[b])
     if out.kept_count is not None:
         out.kept_count[b] = seen.kept
     for at, form in enumerate(out.forms):
@@ -113,11 +113,12 @@ def _write_row(job: Job, out: Outcome, b: int, row: NDArray[np.float32]) -> None
         out.top_tokens[at, b], out.top_logprobs[at, b] = told.top_tokens, told.top_logprobs
 
 
-def _write_draws(settings: np.void, seen: reference.Trace, tokens: NDArray[np.int64]) -> None:
+def _write_draws(job: Job, b: int, seen: reference.Trace, tokens: NDArray[np.int64]) -> None:
     kept = reference.by_token(seen)
-    seed, position, stream = (int(settings[name]) for name in ("seed", "position", "stream"))
+    seed, position, stream = (int(job.plan[b][name]) for name in ("seed", "position", "stream"))
     for n in range(len(tokens)):
-        tokens[n] = reference.draw(*kept, reference.uniform(seed, position, stream + n))
+        u = reference.uniform(seed, position, stream + n)
+        tokens[n] = reference.draw(*kept, u, job.reduction)
 
 
 def _tell(
@@ -132,9 +133,10 @@ def _tell(
     """What the law of one form says of the token."""
     if form == "raw":
         row = row_as_it_came(job, b)
-        law = reference_laws.raw(row)
+        law = reference_laws.raw(row, job.reduction)
     elif form == "tempered":
-        law = reference_laws.tempered(row, float(job.plan[b]["temperature"]))
+        temperature = float(job.plan[b]["temperature"])
+        law = reference_laws.tempered(row, temperature, job.reduction)
     else:
         law = reference_laws.processed(seen)
     return reference_laws.tell(row, law, token, count)

@@ -1,0 +1,107 @@
+// Rule 5's top_p under each reduction: what a nucleus must weigh, and the cut where it does. What the fixed
+// one adds in rule 3's order is found by integer masses, in any order, wherever that gives the same sums.
+#pragma once
+
+#include "cut_kept.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+// The integer mass that a nucleus must reach, of a kept set of this total.
+inline uint64_t nucleus_need(float top_p, uint64_t total) {
+  const int64_t share = static_cast<int64_t>(static_cast<double>(top_p) * 0x1p31) - 1024;
+  if (share <= 0) return 1;
+  const unsigned __int128 product = static_cast<unsigned __int128>(share) * total;
+  return static_cast<uint64_t>((product + 0x7FFFFFFF) >> 31);
+}
+
+// The float mass that it must reach, and the least integer mass that is as much.
+inline double float_need(float top_p, double weight) {
+  return (static_cast<double>(top_p) - 0x1p-21) * weight;
+}
+inline uint64_t as_integer_need(double need) {
+  const double units = need * 0x1p40;
+  if (!(units > 1)) return 1;
+  const uint64_t whole = static_cast<uint64_t>(units);
+  return whole + (static_cast<double>(whole) < units);
+}
+
+// Whether a cut by integer masses is that of a float64 sum in rule 3's order. It is if each token down to it
+// has a float mass of at least 2^-17, for then the integer mass is 2^40 times that, and if no sum of these,
+// all less than `need` and the cut's own mass, has a bit below a float64's last: the sums are exact. Masses
+// do not always fall with the logit, but none before the cut is half as large as the cut's.
+inline bool sums_are_exact(Law law, uint64_t cut, uint64_t need) {
+  const float logit = logit_of(cut);
+  const float value = logit >= kLowest ? value_of(law, logit) : 0.0f;
+  if (value < 0x1p-16f) return false;
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const int exponent = static_cast<int>(bits >> 23) - 127;
+  return need + mass_of(law, logit) <= uint64_t{1} << (69 + exponent < 63 ? 69 + exponent : 63);
+}
+
+// Adds the float masses of sorted keys to a running sum until it reaches `need`; returns that key, or kNoKey.
+inline uint64_t first_to_reach(Law law, const uint64_t* keys, int64_t count, double need, double* running) {
+  for (int64_t i = 0; i < count; ++i) {
+    *running += static_cast<double>(value_of(law, logit_of(keys[i])));
+    if (*running >= need) return keys[i];
+  }
+  return kNoKey;
+}
+
+// The cut by such a sum over the listed keys; all stay where it never gets there.
+inline uint64_t cut_listed_in_order(const Kept& kept, double need) {
+  uint64_t* const sorted = kept.work.masses_left;
+  std::memcpy(sorted, kept.work.keys, static_cast<size_t>(kept.count) * sizeof *sorted);
+  sort_keys(sorted, kept.work.keys_left, kept.count);
+  double running = 0;
+  const uint64_t key = first_to_reach(kept.law, sorted, kept.count, need, &running);
+  return key == kNoKey ? smallest(sorted, kept.count) : key;
+}
+
+// The same over a whole kept set, of which as many tokens are listed at a time as there is room for.
+inline uint64_t cut_whole_in_order(const Kept& kept, double need) {
+  const int64_t most = kept.work.room - kBlock;
+  uint64_t high = key_above(kept.law.top);
+  double running = 0;
+  for (int64_t k = most; high > kept.cut; k += most) {
+    const uint64_t low = cut_at_count(kept, k).cut;
+    const int64_t count = list_between(kept.row, kept.work, low, high);
+    if (count <= 0) break;  // the row has changed since the scan
+    sort_keys(kept.work.keys, kept.work.keys_left, count);
+    const uint64_t key = first_to_reach(kept.law, kept.work.keys, count, need, &running);
+    if (key != kNoKey) return key;
+    high = low;
+  }
+  return kept.cut;
+}
+
+// ---- the cut that ends a nucleus ------------------------------------------------------------------------
+
+inline Found nucleus_of_whole(Kept& kept, float top_p) {
+  weigh(kept);
+  if (kept.reduction == kExact) return cut_at_mass(kept, nucleus_need(top_p, kept.total));
+  const double need = float_need(top_p, kept.weight);
+  const uint64_t integer_need = as_integer_need(need);
+  // Near enough: the search only guesses by it.
+  kept.total = as_integer_need(kept.weight);
+  const Found found = cut_at_mass(kept, integer_need);
+  if (kept.reduction == kFast || sums_are_exact(kept.law, found.cut, integer_need)) return found;
+  return {cut_whole_in_order(kept, need)};
+}
+
+inline uint64_t nucleus_of_listed(Kept& kept, float top_p) {
+  weigh(kept);
+  if (kept.reduction == kExact) return cut_by_mass(kept, nucleus_need(top_p, kept.total));
+  const double need = float_need(top_p, kept.weight);
+  const uint64_t integer_need = as_integer_need(need);
+  weigh_listed(kept.work, kept.law, kept.count);
+  const uint64_t cut = cut_by_mass(kept, integer_need);
+  if (kept.reduction == kFast || sums_are_exact(kept.law, cut, integer_need)) return cut;
+  return cut_listed_in_order(kept, need);
+}
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample
