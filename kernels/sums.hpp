@@ -252,11 +252,25 @@ typedef double Doubles __attribute__((vector_size(4 * kLanes)));
 constexpr int kDoubles = kLanes / 2;
 
 template <class Item>
-inline Doubles load_doubles(const char* source) {
-  typedef Item Items __attribute__((vector_size(kDoubles * sizeof(Item))));
-  Items items;
-  std::memcpy(&items, source, sizeof items);
-  return __builtin_convertvector(items, Doubles);
+inline Doubles load_doubles(const char* source);
+
+template <>
+inline Doubles load_doubles<double>(const char* source) { return load_items<double>(source); }
+
+// Spelled out where GCC widens a vector half by half.
+template <>
+inline Doubles load_doubles<float>(const char* source) {
+#if FASTSAMPLE_LANES == 16
+  const __m256 floats = _mm256_loadu_ps(reinterpret_cast<const float*>(source));
+  return (Doubles)_mm512_maskz_cvtps_pd(0xFF, floats);
+#elif FASTSAMPLE_LANES == 8
+  return (Doubles)_mm256_cvtps_pd(_mm_loadu_ps(reinterpret_cast<const float*>(source)));
+#else
+  typedef float HalfFloats __attribute__((vector_size(2 * kLanes)));
+  HalfFloats floats;
+  std::memcpy(&floats, source, sizeof floats);
+  return __builtin_convertvector(floats, Doubles);
+#endif
 }
 
 constexpr int kCountBits = 12;

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -23,11 +25,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from support import native
+from test_isa_fingerprint import FLAGS
 from test_properties import PROFILE
 from test_rounding import LIBRARY, MODES, rounding
 
 from fastsample import reduce, reduce_sum, reference_sums
 
+ROOT = Path(__file__).resolve().parent.parent
 ISAS = native.isa_usable() if native else (None,)
 THREADS = (1, 2, 3, 8)
 DTYPES = (np.float16, np.float32, np.float64)
@@ -406,3 +410,37 @@ def test_no_array_is_copied_whole() -> None:
         [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True, timeout=120
     )
     assert int(result.stdout) < 2_000_000
+
+
+# ---------------------------------------------------------------- a processor that we lack
+
+
+def compiled_sums(folder: Path) -> Path:
+    """The sums for NEON, as a program."""
+    for tool in ("aarch64-linux-gnu-g++", "qemu-aarch64"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    program, source = folder / "sums", str(ROOT / "tests" / "sums_of_isa.cpp")
+    names = ['-DISA_FILE="isa_neon.cpp"', "-DISA=neon", f"-I{ROOT / 'kernels'}"]
+    command = ["aarch64-linux-gnu-g++", *FLAGS, *names, source, "-o", str(program)]
+    subprocess.run(command, check=True)
+    return program
+
+
+@pytest.mark.nightly
+def test_neon_under_emulation(tmp_path: Path) -> None:
+    program = compiled_sums(tmp_path)
+    for size, dtype in itertools.product((1, 17, 4097, 20_483), DTYPES):
+        code = {2: 1, 4: 0, 8: 3}[np.dtype(dtype).itemsize]
+        for values in kinds(size, dtype):
+            command = ["qemu-aarch64", str(program), str(code)]
+            told = subprocess.run(command, input=values.tobytes(), check=True, capture_output=True)
+            lines = [int(line) for line in told.stdout.split()]
+            blocks = -(-size // reference_sums.BLOCK)
+            totals = np.array(lines[:blocks], np.uint64).view(np.float64)
+            starts = range(0, size, reference_sums.BLOCK)
+            parts = [values[first : first + reference_sums.BLOCK] for first in starts]
+            expected = [reference_sums.fixed(part) for part in parts]
+            assert list(map(bits, totals.tolist())) == list(map(bits, expected))
+            total = sum(digit << (32 * place) for place, digit in enumerate(lines[blocks:]))
+            assert bits(reference_sums.rounded(total)) == bits(reference_sums.exact(values))

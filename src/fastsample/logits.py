@@ -181,6 +181,8 @@ def _refusal(tensor: Any, name: str) -> TypeError | None:
 def _readable(array: NDArray[Any], floats: Floats) -> NDArray[Any]:
     """Refuse a dtype that no engine reads; show bfloat16 as the uint16 that it is to them."""
     dtype, name = array.dtype, floats.name
+    if dtype.char in floats.chars and dtype.isnative:
+        return array
     if dtype.name == "bfloat16" and dtype.itemsize == 2:
         return memory_of(array)
     if not dtype.isnative:
@@ -188,9 +190,7 @@ def _readable(array: NDArray[Any], floats: Floats) -> NDArray[Any]:
             f"`{name}` must be in this machine's byte order, got {dtype.str!r} "
             f"(pass `{name}.astype({name}.dtype.newbyteorder('='))`)"
         )
-    if dtype.char not in floats.chars:
-        raise _wrong_dtype(dtype, floats, f"pass `{name}.astype({floats.cast[0]})`")
-    return array
+    raise _wrong_dtype(dtype, floats, f"pass `{name}.astype({floats.cast[0]})`")
 
 
 def _wrong_dtype(dtype: Any, floats: Floats, way_out: str) -> TypeError:
