@@ -1,7 +1,6 @@
-"""`reduce_sum`: every way to add against its oracle, bit for bit, whatever runs it.
+"""`reduce_sum` against the reference's sums, bit for bit, whatever runs it.
 
-The oracles: Python's fractions and `math.fsum` for exact, a loop over single numbers for fixed. The
-NumPy way is held to them, and the compiled one to the NumPy way, on arrays of every kind.
+test_reference_sums.py holds those to their oracles.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,6 +22,7 @@ from function_rows import frozen, ml_dtypes, torch, with_ml_dtypes, with_torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
+from number_arrays import DTYPES, SIZES, any_bits, bits, by_fractions, kinds, spread
 from support import native
 from test_isa_fingerprint import FLAGS
 from test_properties import PROFILE
@@ -34,106 +33,14 @@ from fastsample import reduce, reduce_sum, reference_sums
 ROOT = Path(__file__).resolve().parent.parent
 ISAS = native.isa_usable() if native else (None,)
 THREADS = (1, 2, 3, 8)
-DTYPES = (np.float16, np.float32, np.float64)
 MODE_NAMES = ("exact", "fixed", "fast")
 PROMISES = ("exact", "fixed")
-# Around lanes, vectors, strides of vectors, blocks, and several blocks at once.
-SIZES = (
-    *(0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129),
-    *(4095, 4096, 4097, 8191, 8192, 8193, 12_289, 16_384, 16_385, 20_481, 40_963),
-)
 
 
 @contextmanager
 def without_native() -> Iterator[None]:
     with mock.patch.object(reduce, "has_native", lambda: False):
         yield
-
-
-def bits(number: float) -> bytes:
-    """The bits of a sum; those of all NaNs are one's."""
-    assert type(number) is float
-    return np.float64(math.nan if math.isnan(number) else number).tobytes()
-
-
-def any_bits(rng: np.random.Generator, size: int, dtype: Any) -> np.ndarray:
-    """Numbers of any exponent, denormals among them, with no infinity and no NaN."""
-    whole = np.dtype(f"u{np.dtype(dtype).itemsize}")
-    values = rng.integers(0, 2 ** (8 * whole.itemsize), size, dtype=whole).view(dtype)
-    return np.where(np.isfinite(values), values, dtype(1))
-
-
-def spread(rng: np.random.Generator, size: int, dtype: Any, exponents: int) -> np.ndarray:
-    """Numbers over so many exponents."""
-    scale = 2.0 ** rng.uniform(-exponents, 0, size)
-    return (rng.standard_normal(size) * scale).astype(dtype)
-
-
-def kinds(size: int, dtype: Any) -> Iterator[np.ndarray]:
-    rng = np.random.default_rng([size, np.dtype(dtype).itemsize])
-    yield any_bits(rng, size, dtype)
-    for exponents in (0, 10, 20, 45, 90, 140):
-        yield spread(rng, size, dtype, exponents)
-    yield np.zeros(size, dtype)
-    yield np.full(size, -np.finfo(dtype).max, dtype)
-    yield np.full(size, np.finfo(dtype).smallest_subnormal, dtype)
-
-
-def by_fractions(values: np.ndarray) -> float:
-    total = sum((Fraction(float(value)) for value in values), Fraction(0))
-    try:
-        return float(total)
-    except OverflowError:
-        return math.inf if total > 0 else -math.inf
-
-
-def number_by_number(values: np.ndarray) -> float:
-    """Rule 8's fixed order, as its sentence says it."""
-    kind = np.float64 if values.dtype == np.float64 else np.float32
-    total = 0.0
-    for first in range(0, values.size, 4096):
-        lanes = [kind(0)] * 16
-        for i, value in enumerate(values[first : first + 4096]):
-            lanes[i % 16] = lanes[i % 16] + kind(value)
-        for half in (8, 4, 2, 1):
-            lanes = [lanes[lane] + lanes[lane + half] for lane in range(half)]
-        total += float(lanes[0])
-    return total
-
-
-# ---------------------------------------------------------------- the NumPy way
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [0, 1, 2, 17, 300])
-def test_exact_is_the_true_sum(size: int, dtype: Any) -> None:
-    for values in kinds(size, dtype):
-        assert bits(reference_sums.exact(values)) == bits(by_fractions(values))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [4097, 300_000])
-def test_exact_is_fsum(size: int, dtype: Any) -> None:
-    rng = np.random.default_rng(size)
-    for exponents in (0, 20, 100):
-        values = spread(rng, size, dtype, exponents)
-        assert bits(reference_sums.exact(values)) == bits(math.fsum(values.tolist()))
-
-
-def test_exact_adds_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference_sums, "_AT_ONCE", 100)
-    values = spread(np.random.default_rng(0), 1001, np.float32, 30)
-    assert reference_sums.exact(values) == math.fsum(values.tolist())
-    values[[5, 900]] = np.inf, -np.inf
-    assert math.isnan(reference_sums.exact(values))
-
-
-@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4095, 4096, 4097, 9000])
-def test_fixed_is_the_order_that_the_rule_says(size: int, dtype: Any) -> None:
-    for values in itertools.islice(kinds(size, dtype), 1, 4):
-        assert bits(reference_sums.fixed(values)) == bits(number_by_number(values))
 
 
 # ---------------------------------------------------------------- every way to run
