@@ -24,7 +24,7 @@ FLOORS = (
     ("reference_laws", "jit.mass"),
     ("adjustments", "jit.draws", "jit.select"),
     ("result", "job", "jit.adjust", "jit.row"),
-    ("adjusted", "jit.laws"),
+    ("adjusted", "jit.fixed", "jit.laws"),
     ("engines.native", "engines.numba", "engines.reference"),
     ("engines",),
     ("drawing", "info", "reduce", "sequences", "threads"),

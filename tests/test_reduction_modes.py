@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jobs import DTYPES, FORMS, random_job, random_lists, random_settings, random_status
-from strategies import KINDS, Rng, pick, random_draws
+from strategies import KINDS, SCALE_ONE, Rng, pick, random_draws
 from support import (
     HELD,
     Engine,
@@ -26,6 +26,8 @@ from support import (
 )
 from test_oracle_jobs import REFERENCE, SIZES, answer, shapes_of_answer
 from test_oracle_laws import random_temperatures
+
+from fastsample import reference
 
 pytestmark = needs_held
 
@@ -149,6 +151,52 @@ def test_random_jobs(held: Engine, reduction: str):
 @pytest.mark.parametrize("reduction", BIT_FOR_BIT)
 def test_hard_rows_around_the_borders_of_lanes_and_blocks(held: Engine, reduction, size, told):
     hold(held, hard_question(reduction, size, told), size)
+
+
+# ---------------------------------------------------------------- nuclei on the edge
+
+
+def rounding(rng: Rng, size: int) -> np.ndarray:
+    """2^14 tokens of mass 1, and others that weigh 2^-16 + 11 * 2^-39, at the temperature of y = x.
+
+    Each of these is added halfway between two float64, and rounded down.
+    """
+    row = np.full(size, -16 + 2.0**-19, np.float32)
+    row[rng.permutation(size)[: 2**14]] = 0
+    return row
+
+
+def parting_top_ps(row: np.ndarray, temperature: float) -> np.ndarray:
+    """Each top_p at which the sums of the rule, one by one in float64, and the integers part."""
+    how = {"temperature": temperature}
+    exact, fixed = reference.trace(row, **how), reference.trace(row, **how, reduction="fixed")
+    units = np.cumsum(exact.mass[: exact.kept])
+    one_by_one = np.cumsum(fixed.mass[: fixed.kept], dtype=np.float64)
+    near = (one_by_one / fixed.total + 2.0**-21).astype(np.float32)
+    top_ps = np.unique([np.nextafter(near, np.float32(0)), near, np.nextafter(near, np.float32(2))])
+    top_ps = top_ps[(top_ps > 2.0**-20) & (top_ps < 1)].astype(np.float64)
+    need = (top_ps - 2.0**-21) * fixed.total
+    end = np.searchsorted(one_by_one, need)
+    parted: np.ndarray = end != np.searchsorted(units, np.ceil(need * 2.0**40).astype(np.uint64))
+    return top_ps[parted]
+
+
+@cache
+def edge_question(kind: str) -> tuple[Job, Any, dict[str, Any], Outcome]:
+    """Such nuclei: of masses that integers round, or that only sums round."""
+    rng = np.random.default_rng(35)
+    make, temperature = {"far below": (far_below, 1.0), "rounding": (rounding, SCALE_ONE)}[kind]
+    row = make(rng, WIDE)
+    top_ps = parting_top_ps(row, temperature)
+    assert len(top_ps) >= 10
+    rows = np.broadcast_to(row, (len(top_ps), WIDE))
+    plan = make_plan(len(top_ps), top_p=top_ps, temperature=temperature, seed=range(len(top_ps)))
+    return ask(make_job(rows, plan, WIDE, "fixed"), np.uint8(0), {})
+
+
+@pytest.mark.parametrize("kind", ["far below", "rounding"])
+def test_nuclei_that_end_where_float64_and_integers_part(held: Engine, kind: str):
+    hold(held, edge_question(kind), kind)
 
 
 @pytest.mark.parametrize("reduction", ["fixed", "fast"])

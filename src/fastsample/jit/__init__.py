@@ -2,7 +2,8 @@
 
 Its rooms: `mode` (the processor's float mode), `keys` (rules 1 and 3), `mass` (rule 4), `select`
 (cuts by weight), `draws` (rule 6), `adjust` (rule 2, which is NumPy), `row` (one row from its
-logits to its cut). Loops write no float maxima and no float sums: those Numba leaves scalar.
+logits to its token), `fixed` (the same in rule 8's other modes), `laws` (rule 7). Loops write no
+float maxima, and no float sums but in lanes: others Numba leaves scalar.
 
 Each loop is compiled at its first call, for one set of types: logits come as the bits of float32,
 in a contiguous array that is not writable. No product and sum are fused without `fastmath`.

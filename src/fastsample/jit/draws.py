@@ -12,7 +12,7 @@ from .keys import BLOCK, Bits, Cut, order_of
 from .mass import mass_of
 
 # Integers of one kind throughout: Numba makes a float64 of int64 and uint64 together.
-_LOW = np.uint64(2**32 - 1)
+LOW = np.uint64(2**32 - 1)
 _HALF = np.uint64(32)
 _M0, _M1, _W0, _W1 = (np.uint64(word) for word in (0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85))
 
@@ -20,21 +20,21 @@ _M0, _M1, _W0, _W1 = (np.uint64(word) for word in (0xD2511F53, 0xCD9E8D57, 0x9E3
 @compiled
 def uniform(seed: Any, position: Any, stream: Any) -> Any:
     """U of the rule for the draw of a token: Philox4x32-10's first two words."""
-    k0, k1 = seed & _LOW, seed >> _HALF
-    c0, c1, c2, c3 = position & _LOW, position >> _HALF, stream, np.uint64(0)
+    k0, k1 = seed & LOW, seed >> _HALF
+    c0, c1, c2, c3 = position & LOW, position >> _HALF, stream, np.uint64(0)
     for _ in range(10):
         a, b = _M0 * c0, _M1 * c2
-        c0, c1, c2, c3 = (b >> _HALF) ^ c1 ^ k0, b & _LOW, (a >> _HALF) ^ c3 ^ k1, a & _LOW
-        k0, k1 = (k0 + _W0) & _LOW, (k1 + _W1) & _LOW
+        c0, c1, c2, c3 = (b >> _HALF) ^ c1 ^ k0, b & LOW, (a >> _HALF) ^ c3 ^ k1, a & LOW
+        k0, k1 = (k0 + _W0) & LOW, (k1 + _W1) & LOW
     return c0 | (c1 << _HALF)
 
 
 @compiled
 def high_product(a: Any, b: Any) -> Any:
     """High 64 bits of the product of two uint64."""
-    a0, a1, b0, b1 = a & _LOW, a >> _HALF, b & _LOW, b >> _HALF
+    a0, a1, b0, b1 = a & LOW, a >> _HALF, b & LOW, b >> _HALF
     middle = a1 * b0 + ((a0 * b0) >> _HALF)
-    other = a0 * b1 + (middle & _LOW)
+    other = a0 * b1 + (middle & LOW)
     return a1 * b1 + (middle >> _HALF) + (other >> _HALF)
 
 
@@ -69,7 +69,7 @@ def draw(
     seed, position, stream = place
     total = np.uint64(running[-1])
     for n in range(len(tokens)):
-        u = uniform(seed, position, (stream + np.uint64(n)) & _LOW)
+        u = uniform(seed, position, (stream + np.uint64(n)) & LOW)
         r = np.int64(high_product(u, total))
         block = np.searchsorted(running, r, side="right")
         before = running[block - 1] if block else np.int64(0)

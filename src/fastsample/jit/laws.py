@@ -8,14 +8,13 @@ from numpy.typing import NDArray
 from fastsample import reference
 
 from .keys import ALL, logits_of
-from .mass import masses_of
 from .row import Law, Row, scale_of
 
 
 def log_total(row: Row, temperature: float) -> float:
     """ln(W / 2**40) of a whole row at a temperature above 0."""
     total = row.mass(ALL, (row.top, scale_of(temperature)))
-    return float(reference.ln(float(total) * 2.0**-reference.TOP_MASS_BITS))
+    return float(reference.ln(float(total) / row.top_mass))
 
 
 def whole_law(row: Row, temperature: float, keys: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -27,7 +26,7 @@ def whole_law(row: Row, temperature: float, keys: NDArray[np.int64]) -> NDArray[
 
 def kept_law(row: Row, cut: int, law: Law, keys: NDArray[np.int64]) -> NDArray[np.float64]:
     """ln(mass) - ln(W) of what a cut keeps, and -inf for the rest."""
-    masses = masses_of(keys, law)
+    masses = row.masses(keys, law)
     drawable = (keys <= cut) & (masses > 0)
     logprobs = np.full(len(keys), -np.inf)
     log_of_total = reference.ln(float(row.mass(cut, law)))

@@ -56,6 +56,12 @@ def _exponent(logit: Any, law: Any) -> Any:
 
 
 @compiled
+def power_of(logit: Any, law: Any) -> Any:
+    """2**y of a token, y at least -64: its mass as float32."""
+    return _power(_exponent(logit, law))
+
+
+@compiled
 def _parts(v: Any) -> Any:
     """Mass of a power, as two int32: the first counts 2**20."""
     high = v + _TWELVE
@@ -69,7 +75,7 @@ def _parts(v: Any) -> Any:
 @compiled
 def mass_of(logit: Any, law: Any) -> Any:
     """Mass of a token."""
-    high, low = _parts(_power(_exponent(logit, law)))
+    high, low = _parts(power_of(logit, law))
     return (np.int64(high) << 20) + low
 
 
@@ -99,7 +105,7 @@ def _weigh_from(block: Bits, bound: int, law: Any) -> Any:
     logits = block.view(np.float32)
     highs, lows, least = np.int32(0), np.int32(0), unread(bound)
     for i in range(len(block)):
-        v = _power(_exponent(logits[i], law))
+        v = power_of(logits[i], law)
         high, low = _parts(v if unread_order(block[i]) >= least else _ZERO)
         highs, lows = np.int32(highs + high), np.int32(lows + low)
     return (np.int64(highs) << 20) + lows

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fastsample import reference
 
+from .draws import draw
 from .keys import (
     ALL,
     BLOCK,
@@ -30,7 +31,7 @@ from .keys import (
     reaching,
     scan,
 )
-from .mass import masses_of, weigh_to
+from .mass import masses_of, weigh_to, write_powers
 from .select import lowest_order, nth_of_order, select
 from .settings import Settings
 
@@ -58,9 +59,11 @@ class Row:
     top : float32
         m of the rule, the largest logit.
     status : int
-    running : int64 array
-        What the cut last weighed comes to, block by block.
+    top_mass : float
+        The mass of the top token: integers are masses, in the reduction "exact".
     """
+
+    top_mass = 2.0**reference.TOP_MASS_BITS
 
     def __init__(self, logits: NDArray[np.float32]) -> None:
         self.bits = logits.view(np.int32)
@@ -68,7 +71,7 @@ class Row:
         self.best = np.empty(-(-len(logits) // BLOCK), np.int32)
         self._top, self._bottom = scan(self.bits, self.best)
         self.top = np.float32(logit_of(np.int32(self._top)))
-        self.running = np.empty(len(self.best), np.int64)
+        self._running = np.empty(len(self.best), np.int64)
         self._weighed: Any = None
         self._head = _NO_KEYS
         self._head_law: Any = None
@@ -88,12 +91,25 @@ class Row:
             return len(self.bits)
         return int(count_to(self.bits, self.best, parts_of(cut)))
 
-    def mass(self, cut: int, law: Law) -> int:
-        """Mass of the tokens that a cut keeps; `running` is theirs then."""
+    def mass(self, cut: int, law: Law) -> Any:
+        """W of the tokens that a cut keeps."""
         if self._weighed != (cut, law):
-            self._total = int(weigh_to(self.bits, self.best, parts_of(cut), law, self.running))
+            self._total = int(weigh_to(self.bits, self.best, parts_of(cut), law, self._running))
             self._weighed = cut, law
         return self._total
+
+    def masses(self, keys: NDArray[np.int64], law: Law) -> NDArray[Any]:
+        """Masses of the tokens that have these keys."""
+        return masses_of(keys, law)
+
+    def write_powers(self, law: Law, out: NDArray[np.float32]) -> Any:
+        """Write 2**y of each token; return the row's mass. `out` may be the row."""
+        return write_powers(self.bits, law, out)
+
+    def draw(self, cut: int, law: Law, place: Any, tokens: NDArray[np.int64]) -> None:
+        """Draw from what a cut keeps, as `jit.draws` says."""
+        self.mass(cut, law)
+        draw(self.bits, self._running, parts_of(cut), law, place, tokens)
 
     def keys(self, cut: int) -> NDArray[np.int64]:
         """Keys of the tokens that a cut keeps, in rule 3's order."""
@@ -161,18 +177,27 @@ class Row:
 
     def nucleus(self, cut: int, law: Law, top_p: float) -> int:
         """Cut of top_p, a float32 below 1, on what a cut has left."""
-        count = int(self._head.searchsorted(cut, "right"))
-        inside = count < len(self._head) or (count and cut == self._head[-1])
-        if not inside:
-            self._head_of(min(_FIRST, len(self.best)))
-        running = self._head_running(law)
-        total = int(running[count - 1]) if inside else self.mass(cut, law)
+        count = self._kept_of_head(cut)
+        total = int(self._head_running(law)[count - 1]) if count else self.mass(cut, law)
         share = max(0, int(top_p * 2.0**31) - 2**10)
-        need = max(1, -((-share * total) >> 31))
-        place = int(running.searchsorted(need))
-        if place < len(running):
-            return int(self._head[place])
-        return key_of(*select(self.bits, self.best, True, need, law))
+        return self._reaching(law, max(1, -((-share * total) >> 31)))
+
+    def _kept_of_head(self, cut: int) -> int:
+        """Count what a cut keeps, if all of it is in the head; else find a head, and 0."""
+        count = int(self._head.searchsorted(cut, "right"))
+        if count < len(self._head) or (count and cut == self._head[-1]):
+            return count
+        self._head_of(min(_FIRST, len(self.best)))
+        return 0
+
+    def _reaching_in_head(self, law: Law, need: int) -> int | None:
+        place = int(self._head_running(law).searchsorted(need))
+        return int(self._head[place]) if place < len(self._head) else None
+
+    def _reaching(self, law: Law, need: int) -> int:
+        """Cut whose integer mass is the first to reach `need`, which the row's must do."""
+        found = self._reaching_in_head(law, need)
+        return key_of(*select(self.bits, self.best, True, need, law)) if found is None else found
 
     def above(self, law: Law, min_p: float) -> int:
         """Cut of min_p."""

@@ -1,0 +1,179 @@
+"""Rule 8 in loops: float32 masses that add up in the order of the reduction "fixed".
+
+No order is quicker here, so this is that of "fast" too. Sums of float32 round, so no loop may take
+another order than it is written in: Numba keeps to it, as nothing is compiled with `fastmath`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import compiled
+from .draws import LOW, uniform
+from .keys import ALL, BLOCK, Bits, Cut, logit_of, order_of, parts_of, unread, unread_order
+from .mass import masses_of, power_of, write_powers
+from .row import Law, Row
+
+_LANES, _WIDE = 16, 4096
+_ZERO, _STEP, _SHIFT = np.float32(0), 2.0**-53, np.uint64(11)
+_UNITS = 2.0**40
+
+
+@compiled
+def _weigh_part(bits: Bits, first: int, end: int, bound: int, law: Any, powers: Any) -> None:
+    """Write the masses of a part of a block; 0 for tokens whose order does not reach a bound."""
+    part, least = bits[first:end], unread(bound)
+    logits, place = part.view(np.float32), first % BLOCK
+    for i in range(len(part)):
+        v = power_of(logits[i], law)
+        powers[place + i] = v if unread_order(part[i]) >= least else _ZERO
+
+
+@compiled
+def _add_lanes(powers: Any, lanes: Any) -> None:
+    for first in range(0, BLOCK, _LANES):
+        for lane in range(_LANES):
+            lanes[lane] += powers[first + lane]
+
+
+@compiled
+def _total_of(lanes: Any) -> Any:
+    """Add lane i + 8 to lane i, then so by 4, 2 and 1; leave all lanes at 0."""
+    half = _LANES // 2
+    while half:
+        for lane in range(half):
+            lanes[lane] += lanes[lane + half]
+        half //= 2
+    total = np.float64(lanes[0])
+    lanes[:] = _ZERO
+    return total
+
+
+@compiled
+def add_to(
+    bits: Bits, best: NDArray[np.int32], cut: Cut, law: Any, running: NDArray[np.float64]
+) -> None:
+    """Add up the masses that a cut keeps: what they come to, one wide block after the other."""
+    order, token = cut
+    powers, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float32)
+    total = np.float64(0)
+    for wide in range(len(running)):
+        start = wide * _WIDE // BLOCK
+        for b in range(start, min(start + _WIDE // BLOCK, len(best))):
+            if best[b] < order:
+                continue
+            first, end = b * BLOCK, min((b + 1) * BLOCK, len(bits))
+            split = min(max(token + 1, first), end)
+            powers[end - first :] = _ZERO
+            _weigh_part(bits, first, split, order, law, powers)
+            _weigh_part(bits, split, end, order + 1, law, powers)
+            _add_lanes(powers, lanes)
+        total += _total_of(lanes)
+        running[wide] = total
+
+
+@compiled
+def _token_at(bits: Bits, wide: int, total: float, r: float, cut: Cut, law: Any) -> Any:
+    """Token of a wide block at which a running total exceeds r, or the last that is kept."""
+    logits = bits.view(np.float32)
+    order, last = cut
+    found = np.int64(-1)
+    for token in range(wide * _WIDE, min((wide + 1) * _WIDE, len(bits))):
+        if order_of(bits[token]) >= (order if token <= last else order + 1):
+            found = np.int64(token)
+            total += np.float64(power_of(logits[token], law))
+            if total > r:
+                break
+    return found
+
+
+@compiled
+def _draw(
+    bits: Bits, running: NDArray[np.float64], cut: Cut, law: Any, place: Any, tokens: Any
+) -> None:
+    """Draw tokens at a place, and on the streams after it; `running` is that of `add_to`."""
+    seed, position, stream = place
+    for n in range(len(tokens)):
+        u = uniform(seed, position, (stream + np.uint64(n)) & LOW)
+        r = np.float64(u >> _SHIFT) * _STEP * running[-1]
+        wide = np.searchsorted(running, r, side="right")
+        before = running[wide - 1] if wide else np.float64(0)
+        tokens[n] = _token_at(bits, wide, before, r, cut, law)
+
+
+@compiled
+def _write_float_masses(keys: NDArray[np.int64], law: Any, masses: NDArray[np.float32]) -> None:
+    for i in range(len(keys)):
+        masses[i] = power_of(logit_of(np.int32(~(keys[i] >> 32))), law)
+
+
+class FixedRow(Row):
+    """A row whose masses are float32 and add up in the fixed order."""
+
+    top_mass = 1.0
+
+    def __init__(self, logits: NDArray[np.float32]) -> None:
+        super().__init__(logits)
+        self._sums = np.empty(-(-len(logits) // _WIDE))
+        self._added: Any = None
+
+    def mass(self, cut: int, law: Law) -> float:
+        """W of the tokens that a cut keeps."""
+        if self._added != (cut, law):
+            add_to(self.bits, self.best, parts_of(cut), law, self._sums)
+            self._added = cut, law
+        return float(self._sums[-1])
+
+    def masses(self, keys: NDArray[np.int64], law: Law) -> NDArray[np.float32]:
+        """v of the tokens that have these keys."""
+        masses = np.empty(len(keys), np.float32)
+        _write_float_masses(keys, law, masses)
+        return masses
+
+    def write_powers(self, law: Law, out: NDArray[np.float32]) -> float:
+        """Write 2**y of each token; return the row's mass. `out` may be the row, so W is first."""
+        total = self.mass(ALL, law)
+        write_powers(self.bits, law, out)
+        return total
+
+    def draw(self, cut: int, law: Law, place: Any, tokens: NDArray[np.int64]) -> None:
+        """Draw from what a cut keeps."""
+        self.mass(cut, law)
+        _draw(self.bits, self._sums, parts_of(cut), law, place, tokens)
+
+    def nucleus(self, cut: int, law: Law, top_p: float) -> int:
+        """Cut of top_p, a float32 below 1, on what a cut has left.
+
+        The rule adds in its order, one by one, in float64. Where all these sums are exact, integers
+        find the same cut without sorting; elsewhere the tokens are sorted, and added so.
+        """
+        need = (top_p - 2.0**-21) * self.mass(cut, law)
+        units = max(1, math.ceil(need * _UNITS))
+        found = self._integer_nucleus(cut, law, units)
+        if found is not None and self._adds_exactly(found, law, units):
+            return min(found, cut)
+        keys = self.keys(cut)
+        running = self.masses(keys, law).cumsum(dtype=np.float64)
+        return int(keys[min(int(running.searchsorted(need)), len(keys) - 1)])
+
+    def _integer_nucleus(self, cut: int, law: Law, units: int) -> int | None:
+        """Cut whose integer mass is the first to reach so many units, if one is known to."""
+        self._kept_of_head(cut)
+        found = self._reaching_in_head(law, units)
+        if found is None and units <= super().mass(cut, law):
+            found = self._reaching(law, units)
+        return found
+
+    def _adds_exactly(self, found: int, law: Law, units: int) -> bool:
+        """Tell whether float64 sums, from the top to a cut that so many units need, are exact.
+
+        A mass of 2^24 units or more is that of a v of 2^-16 or more, and no v before it is below
+        its half. So each is a whole number of units, of which float64 keeps 53 bits from the last
+        bit of the smallest one.
+        """
+        last = int(masses_of(np.array([found]), law)[0])
+        return last >= 2**24 and units + last <= 2 ** (last.bit_length() + 28)
