@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from golden_rows import make_row, words
-from support import Job, csr, make_job, make_plan
+from support import Job, Outcome, csr, make_job, make_plan, sha256
 
 FORMS = ("raw", "tempered", "processed")
 
@@ -33,7 +33,7 @@ def mask_of(recipe: dict[str, Any], seed: int) -> np.ndarray:
     return packed[np.newaxis]
 
 
-def make_golden_job(case: dict[str, Any]) -> Job:
+def make_golden_job(case: dict[str, Any], reduction: str = "exact") -> Job:
     """The job of one case, of one row."""
     lists: dict[str, Any] = {}
     if case["mask"]:
@@ -45,4 +45,15 @@ def make_golden_job(case: dict[str, Any]) -> Job:
         if case[name] is not None:
             lists[name] = csr([case[name]])
     plan = make_plan(1, **case["settings"])
-    return make_job(values_of(case["row"])[np.newaxis], plan, case["vocabulary"], **lists)
+    values = values_of(case["row"])[np.newaxis]
+    return make_job(values, plan, case["vocabulary"], reduction, **lists)
+
+
+def told_of(vocabulary: int) -> int:
+    """How many top tokens a golden job in fixed is told of."""
+    return min(vocabulary, 300)
+
+
+def sha256_of_told(out: Outcome) -> str:
+    """Hash of all that an outcome tells beside its tokens."""
+    return sha256(out.logprobs, out.ranks, out.top_tokens, out.top_logprobs)

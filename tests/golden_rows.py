@@ -152,6 +152,38 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
+# ---------------------------------------------------------------- rows that are hard to add up
+
+
+def plateau(size: int, seed: int) -> np.ndarray:
+    """Bell / 16, half of it 12 below: masses near 1, and near 2^-17."""
+    row = exact(sum((words(size, seed, block) & 0xFFFF) for block in range(4)) - 131070, -18)
+    row[words(size, seed, 7) % 2 == 0] -= np.float32(12)
+    return row
+
+
+def rounding(size: int, seed: int) -> np.ndarray:
+    """Tokens at 0, and as many or more at -16 + 2^-19: with these, long float64 sums round."""
+    row = np.full(size, -16 + 2.0**-19, dtype=np.float32)
+    row[np.argsort(words(size, seed), kind="stable")[: min(2**14, size // 2)]] = 0
+    return row
+
+
+def faint(size: int, seed: int) -> np.ndarray:
+    """One token at 0, and all others at 12 to 44 below: most of them have no integer mass."""
+    row = exact(-(words(size, seed) & 0x1FFFFF), -16) - np.float32(12)
+    row[seed % size] = 0
+    return row
+
+
+HARD_TO_ADD: dict[str, Recipe] = {
+    "plateau": plateau,
+    "rounding": rounding,
+    "faint": faint,
+    "seventy values": few_values(70, 0),
+}
+
+
 def make_row(recipe: str, size: int, seed: int) -> np.ndarray:
     """One golden row: float32 of shape (size,)."""
-    return RECIPES[recipe](size, seed)
+    return (RECIPES | HARD_TO_ADD)[recipe](size, seed)

@@ -19,18 +19,22 @@ from fastsample.adjustments import Adjustments
 from fastsample.job import Job, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
+KERNELS = ROOT / "kernels"
 SAMPLE, KEPT_SETS = 0, 1
 LAWS = {"softmax": 2, "log_softmax": 3, "logsumexp": 4}
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
+REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
 
 
-def compile_kernels(folder: Path, compiler: str, flags: list[str], isas: list[str]) -> Path:
+def compile_kernels(
+    folder: Path, compiler: str, flags: list[str], isas: list[str], kernels: Path = KERNELS
+) -> Path:
     """Compile the program and the kernels of some instruction sets, as a static program."""
     names = ["adjust", "dispatch", "pool", *(f"isa_{isa}" for isa in isas)]
-    sources = [str(ROOT / "kernels" / f"{name}.cpp") for name in names]
+    sources = [str(kernels / f"{name}.cpp") for name in names]
     sources.append(str(ROOT / "tests" / "piped_kernels.cpp"))
     program = folder / "piped_kernels"
-    include = f"-I{ROOT / 'kernels'}"
+    include = f"-I{kernels}"
     subprocess.run([compiler, *flags, include, *sources, "-o", str(program)], check=True)
     return program
 
@@ -43,7 +47,7 @@ class Piped(Engine):
 
     def ask(self, door: int, job: Job, draws: int = 1, forms: int = 0, top_count: int = 0) -> None:
         """Send a job."""
-        values, vocabulary, plan, adjustments = job[:4]
+        values, vocabulary, plan, adjustments, reduction = job
         mask, *lists = adjustments or Adjustments(None, None, None, None)
         covered = (0, 0, 0)
         if mask is not None:
@@ -51,7 +55,8 @@ class Piped(Engine):
             columns = mask.shape[1] * (32 if bits else 1)
             covered = (0 if len(mask) == 1 else mask.strides[0], min(vocabulary, columns), bits)
         shape = (*values.shape, vocabulary, DTYPES[KIND_OF[values.dtype.char]])
-        self._write(struct.pack("<11q", door, *shape, draws, forms, top_count, *covered))
+        asked = (door, *shape, draws, forms, top_count, *covered, REDUCTIONS[reduction])
+        self._write(struct.pack("<12q", *asked))
         for array in (values, plan, mask):
             self._write_array(array)
         for one in lists:

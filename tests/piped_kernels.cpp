@@ -25,6 +25,7 @@ struct Asked {
   int64_t mask_stride;
   int64_t mask_count;
   int64_t mask_is_bits;
+  int64_t reduction;
 };
 
 bool take(void* target, size_t bytes) { return std::fread(target, 1, bytes, stdin) == bytes; }
@@ -76,6 +77,8 @@ struct Job {
 
 size_t size_of(int64_t count) { return static_cast<size_t>(count); }
 
+Reduction reduction_of(const Asked& asked) { return static_cast<Reduction>(asked.reduction); }
+
 void sample(const Kernels& kernels, const Asked& asked, const Batch& batch, const Adjustments& all,
             const Settings* settings, std::vector<uint8_t>& status) {
   const int64_t told = asked.forms * asked.rows;
@@ -88,7 +91,7 @@ void sample(const Kernels& kernels, const Asked& asked, const Batch& batch, cons
   for (int64_t form = 0; form < asked.forms; ++form) {
     answers.forms.push_back(static_cast<Form>(form));
   }
-  sample_rows(kernels, batch, all, settings, kExact, 1, answers, status.data());
+  sample_rows(kernels, batch, all, settings, reduction_of(asked), 1, answers, status.data());
   give(tokens);
   give(kept);
   give(logprobs);
@@ -107,7 +110,8 @@ void apply(const Kernels& kernels, const Asked& asked, const Batch& batch, const
   }
   const bool one = function == Function::kLogSumExp;
   void* const target = one ? static_cast<void*>(numbers.data()) : floats.data();
-  apply_function(kernels, function, batch, temperatures.data(), kExact, 1, target, status.data());
+  apply_function(kernels, function, batch, temperatures.data(), reduction_of(asked), 1, target,
+                 status.data());
   if (one) {
     give(numbers);
   } else {

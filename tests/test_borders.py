@@ -41,7 +41,7 @@ def draw_at(engine: Engine, u: int, row: np.ndarray, **filters: float) -> int:
     return engine.token(row, seed=seed, position=position, stream=stream, **filters)
 
 
-@pytest.mark.parametrize("size", [2, 4, 16, 34, 128, 1000, 4096, 10_002])
+@pytest.mark.parametrize("size", [2, 4, 16, 34, 128, 256, 1000, 4096, 10_002])
 def test_a_running_mass_that_only_equals_r_is_passed_over(engine: Engine, size):
     """Equal masses: at U = 2^63, r is the running mass of the lower half, to the unit."""
     row = np.zeros(size, dtype=F32)
@@ -56,6 +56,16 @@ def test_the_ends_of_u_skip_tokens_without_mass(engine: Engine, size):
     row[size - 1] = -np.inf
     found = [draw_at(engine, u, row) for u in EXACT_DRAWS]
     assert found == [1, 1, size - 3, size - 3]
+
+
+@pytest.mark.parametrize("size", [2, 40, 4097])
+def test_every_bit_of_u_counts(engine: Engine, size):
+    """A tail of one unit of mass is reached by the last U and no other of these: a U of 24 or of 53
+    bits, low ones missing, never comes so close to 1."""
+    row = np.full(size, -100, dtype=F32)
+    row[0], row[size - 1] = 0, np.nextafter(F32(-41), F32(0))
+    found = [draw_at(engine, u, row, temperature=SCALE_ONE) for u in EXACT_DRAWS]
+    assert found == [0, 0, 0, size - 1]
 
 
 # ---------------------------------------------------------------- top_p

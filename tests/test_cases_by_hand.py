@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from goodness import chi_square_limit, g_statistic
 from published import ALL, BY_ID, arguments_of, how, logits_of, of_type
 from support import Engine
 from test_borders import EXACT_DRAWS
-from test_properties import chi_square_limit, g_statistic
 
 import fastsample
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import test_golden
+import test_reduction_golden
 from piped import Piped, compile_kernels
 from test_isa_fingerprint import FLAGS
 
@@ -28,7 +29,10 @@ def need(*tools: str) -> None:
 
 # ---------------------------------------------------------------- x86-64, Python and all
 
-SLICE = ["tests/test_golden.py", "tests/test_oracle.py", "tests/test_dtypes.py"]
+SLICE = [
+    *("tests/test_golden.py", "tests/test_reduction_golden.py"),
+    *("tests/test_oracle.py", "tests/test_dtypes.py"),
+]
 LEFT_OUT = "not 200k"
 
 
@@ -89,6 +93,9 @@ def emulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         test_golden.test_kept_sets_of_jobs,
         test_golden.test_log_probabilities_of_jobs,
         test_golden.test_softmax_and_its_kin_of_jobs,
+        test_reduction_golden.test_fixed_draws,
+        test_reduction_golden.test_fixed_log_probabilities,
+        test_reduction_golden.test_fixed_softmax_and_its_kin,
     ],
 )
 def test_golden_bits_on_aarch64(emulated: Piped, hold) -> None:

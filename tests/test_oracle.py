@@ -1,8 +1,8 @@
 """The oracle: native and numba == reference in token, kept set and masses.
 
-A case is one (row, filters, seed, position, stream). The reference answers each case once; every
-engine, native on every usable instruction set, is held to that answer. Several draws share a row
-and its filters, hence one kept set.
+A case is one (row, filters, seed, position, stream). The reference answers each case once, and all
+engines are held to that answer: see `tally`. Several draws share a row and its filters, hence one
+kept set.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from typing import Any
 import numpy as np
 import pytest
 from strategies import BLOCKS, KINDS, random_draws, random_filters
-from support import HELD, Engine, make_plan, needs_held, sha256
+from support import HELD, Engine, make_job, make_plan, needs_held, sha256
+from tally import Tally
 
 from fastsample import reference
 
 pytestmark = needs_held
+nightly = pytest.mark.nightly
 
 DRAWS_PER_ROW = 8
+DRAWS_PER_WIDE_ROW = 4
 SIZES = sorted(
     {*range(1, 34), 100, 1000, 3000, 4097, 4098, 4099}
     | {block + off for block in BLOCKS for off in (-1, 0, 1)}
     | {block + 3 * off for block in BLOCKS[5:] for off in (-16, 5, 43)}
 )
 SIZES = [size for size in SIZES if size <= 4099]
-WIDE_SIZES = (128_000, 128_256, 131_073, 151_936, 201_088, 262_144, 262_147)
+WIDE_SIZES = (32_000, 50_257, 128_000, 128_256, 131_073, 151_936, 201_088, 262_144, 262_147)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Asked:
     plan: np.ndarray
     tokens: list[int]
     status: int
-    kept: tuple[np.ndarray, np.ndarray] | None
+    seen: reference.Trace | None
 
     def explain(self, engine: Engine, what: str) -> str:
         return f"{what} of {engine} differs: {self.name}, V={len(self.row)}, {self.filters}"
@@ -53,29 +56,27 @@ def ask(name: str, row: np.ndarray, filters: dict[str, Any], draws: dict[str, An
     status = reference.status(row)
     if status != reference.OK:
         return Asked(name, row, filters, plan, [-1] * len(plan), status, None)
-    kept = reference.kept_set(row, **filters)
-    if reference.to_float32(filters["temperature"]) == 0:
-        tokens = [int(kept[0][0])] * len(plan)
-    else:
-        words = [
-            reference.uniform(int(r["seed"]), int(r["position"]), int(r["stream"])) for r in plan
-        ]
-        tokens = [reference.draw(*kept, u) for u in words]
-    return Asked(name, row, filters, plan, tokens, status, kept)
+    seen = reference.trace(row, **filters)
+    kept = reference.by_token(seen)
+    words = [reference.uniform(int(r["seed"]), int(r["position"]), int(r["stream"])) for r in plan]
+    return Asked(name, row, filters, plan, [reference.draw(*kept, u) for u in words], status, seen)
 
 
-def check(asked: Asked) -> int:
-    """Hold every engine to the answers; the number of cases."""
+def check(asked: Asked, tally: Tally) -> None:
+    """Hold engines to the answers."""
     rows = np.broadcast_to(asked.row, (len(asked.plan), len(asked.row)))
-    for engine in HELD:
+    alone = make_job(rows[:1], asked.plan[:1])
+    for engine in tally.engines():
         tokens, status = engine.sample(rows, asked.plan)
         assert status.tolist() == [asked.status] * len(status), asked.explain(engine, "status")
         assert tokens.tolist() == asked.tokens, asked.explain(engine, "token")
-        if asked.kept is not None:
-            kept, masses = engine.kept_set(asked.row, **asked.filters)
-            assert np.array_equal(kept, asked.kept[0]), asked.explain(engine, "kept set")
-            assert np.array_equal(masses, asked.kept[1]), asked.explain(engine, "masses")
-    return len(asked.plan)
+        if asked.seen is not None:
+            kept, count = engine.kept_sets(alone), asked.seen.kept
+            same = np.array_equal(kept.tokens, asked.seen.order[:count])
+            assert same, asked.explain(engine, "kept set")
+            same = np.array_equal(kept.masses, asked.seen.mass[:count])
+            assert same, asked.explain(engine, "masses")
+    tally.add(len(asked.plan), len(asked.row))
 
 
 def random_rows(
@@ -90,40 +91,32 @@ def random_rows(
                 yield kind, row, random_filters(rng, size)
 
 
-def compare(seed: int, sizes: Any, n_filters: int) -> int:
-    rng = np.random.default_rng(seed)
-    return sum(
-        check(ask(kind, row, filters, random_draws(rng, DRAWS_PER_ROW)))
-        for kind, row, filters in random_rows(rng, sizes, n_filters)
-    )
+def compare(seed: Any, sizes: Any, n_filters: int, n_draws: int) -> Tally:
+    rng, tally = np.random.default_rng(seed), Tally()
+    for kind, row, filters in random_rows(rng, sizes, n_filters):
+        check(ask(kind, row, filters, random_draws(rng, n_draws)), tally)
+    return tally
 
 
-def report(n_cases: int, at_least: int) -> None:
-    print(f"{n_cases} cases equal on {', '.join(engine.isa or engine.name for engine in HELD)}")
-    assert n_cases >= at_least
-
-
-@pytest.mark.parametrize(
-    ("seed", "n_filters", "at_least"),
-    [
-        pytest.param(1, 11, 200_000, id="200k"),
-        pytest.param(2, 110, 2_000_000, id="2M", marks=pytest.mark.nightly),
-    ],
-)
-def test_rows_around_every_border(seed, n_filters, at_least):
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=nightly) for n in range(2, 12))])
+def test_rows_around_every_border(seed):
     scattered = np.random.default_rng(seed).integers(34, 4100, 20).tolist()
-    report(compare(seed, [*SIZES, *scattered], n_filters), at_least)
+    tally = compare(seed, [*SIZES, *scattered], n_filters=11, n_draws=DRAWS_PER_ROW)
+    tally.report(cases=200_000, logits=25_000_000)
 
 
-@pytest.mark.parametrize(
-    ("seed", "n_filters", "at_least"),
-    [
-        pytest.param(3, 1, 1000, id="1k"),
-        pytest.param(4, 20, 20_000, id="20k", marks=pytest.mark.nightly),
-    ],
-)
-def test_wide_rows(seed, n_filters, at_least):
-    report(compare(seed, WIDE_SIZES, n_filters), at_least)
+@pytest.mark.parametrize("size", WIDE_SIZES)
+def test_wide_rows(size):
+    tally = compare((3, size), [size], n_filters=5, n_draws=DRAWS_PER_WIDE_ROW)
+    tally.report(logits=135 * size)
+
+
+@nightly
+@pytest.mark.parametrize("size", WIDE_SIZES)
+def test_many_wide_rows(size):
+    """Together two thousand million logits."""
+    tally = compare((4, size), [size], n_filters=56, n_draws=DRAWS_PER_WIDE_ROW)
+    tally.report(logits=1512 * size)
 
 
 def test_recorded_rows():
@@ -131,15 +124,14 @@ def test_recorded_rows():
     path = os.environ.get("FASTSAMPLE_LOGITS")
     if not path:
         pytest.skip("FASTSAMPLE_LOGITS is not set: no recorded rows")
-    rng = np.random.default_rng(5)
+    rng, tally = np.random.default_rng(5), Tally()
     rows = np.load(path, mmap_mode="r")
-    n_cases = 0
     for row in rows[:16]:
         row = np.asarray(row)
         for _ in range(6):
             filters = random_filters(rng, len(row))
-            n_cases += check(ask("recorded", row, filters, random_draws(rng, DRAWS_PER_ROW)))
-    report(n_cases, 6 * DRAWS_PER_ROW * min(16, len(rows)))
+            check(ask("recorded", row, filters, random_draws(rng, DRAWS_PER_ROW)), tally)
+    tally.report(cases=6 * DRAWS_PER_ROW * min(16, len(rows)))
 
 
 # ---------------------------------------------------------------- the batch door

@@ -23,7 +23,6 @@ from jobs import (
 from strategies import KINDS, pick
 from support import (
     BAD_PARAM,
-    HELD,
     Engine,
     Outcome,
     csr,
@@ -35,7 +34,7 @@ from support import (
     row_of_job,
     same_bits,
 )
-from test_oracle import report
+from tally import Tally
 
 from fastsample import reference
 
@@ -64,8 +63,8 @@ def explain(job: Any, engine: Engine, seed: Any) -> str:
     return f"{engine}, seed {seed}, {job.values.dtype}{job.values.shape}, {job.values.strides}"
 
 
-def compare_job(seed: Any, n_rows: int, columns: int) -> int:
-    """Hold every engine to the reference's answers; the number of cases."""
+def compare_job(seed: Any, n_rows: int, columns: int, tally: Tally) -> None:
+    """Hold engines to the reference's answers."""
     rng = np.random.default_rng(seed)
     job = random_job(rng, n_rows, columns)
     shape = shapes_of_answer(rng, job.vocabulary)
@@ -73,45 +72,38 @@ def compare_job(seed: Any, n_rows: int, columns: int) -> int:
     n_threads = int(rng.integers(1, 4))
     expected = answer(REFERENCE, job, status, **shape)
     kept = REFERENCE.kept_sets(job, status)
-    for engine in HELD:
+    for engine in tally.engines():
         found = answer(engine, job, status, n_threads, **shape)
         assert differing(expected, found) == [], explain(job, engine, seed)
         assert differing(kept, engine.kept_sets(job, status)) == [], explain(job, engine, seed)
-    return expected.tokens.size
+    tally.add(expected.tokens.size, n_rows * job.vocabulary)
 
 
-def compare_jobs(seed: int, sizes: tuple[int, ...], at_least: int) -> None:
-    rng = np.random.default_rng(seed)
-    n_cases = n_jobs = 0
-    while n_cases < at_least:
+def compare_jobs(seed: int, sizes: tuple[int, ...], cases: int) -> None:
+    rng, tally = np.random.default_rng(seed), Tally()
+    while tally.cases < cases:
         n_rows = int(rng.integers(1, 9))
-        n_cases += compare_job((seed, n_jobs), n_rows, pick(rng, sizes))
-        n_jobs += 1
-    report(n_cases, at_least)
+        compare_job((seed, tally.asked), n_rows, pick(rng, sizes), tally)
+    tally.report(cases)
+
+
+def once_and_at_night(seed: int, seeds: range) -> Any:
+    """One seed for every day, more of them for the night."""
+    return pytest.mark.parametrize(
+        "seed", [seed, *(pytest.param(n, marks=pytest.mark.nightly) for n in seeds)]
+    )
 
 
 @needs_held
-@pytest.mark.parametrize(
-    ("seed", "at_least"),
-    [
-        pytest.param(1, 200_000, id="200k"),
-        pytest.param(2, 2_000_000, id="2M", marks=pytest.mark.nightly),
-    ],
-)
-def test_random_jobs(seed, at_least):
-    compare_jobs(seed, SIZES, at_least)
+@once_and_at_night(1, range(100, 109))
+def test_random_jobs(seed):
+    compare_jobs(seed, SIZES, 200_000)
 
 
 @needs_held
-@pytest.mark.parametrize(
-    ("seed", "at_least"),
-    [
-        pytest.param(3, 1000, id="1k"),
-        pytest.param(4, 20_000, id="20k", marks=pytest.mark.nightly),
-    ],
-)
-def test_wide_jobs(seed, at_least):
-    compare_jobs(seed, WIDE_SIZES, at_least)
+@once_and_at_night(3, range(300, 319))
+def test_wide_jobs(seed):
+    compare_jobs(seed, WIDE_SIZES, 1000)
 
 
 # ---------------------------------------------------------------- a batch is its rows

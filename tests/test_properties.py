@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import os
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
+from goodness import chi_square_limit, g_statistic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
@@ -196,19 +196,6 @@ def test_temperature_0_draws_nothing(engine, row, draws):
 # ---------------------------------------------------------------- drawn frequencies
 
 
-def chi_square_limit(degrees: int, alpha: float) -> float:
-    """Upper quantile of chi-square, by Wilson and Hilferty."""
-    z = NormalDist().inv_cdf(1 - alpha)
-    a = 2 / (9 * degrees)
-    return degrees * (1 - a + z * math.sqrt(a)) ** 3
-
-
-def g_statistic(counts: np.ndarray, shares: np.ndarray) -> float:
-    seen = counts > 0
-    expected = counts.sum() * shares
-    return 2 * float(np.sum(counts[seen] * np.log(counts[seen] / expected[seen])))
-
-
 @pytest.mark.parametrize("counted", ["seed", "position", "stream"])
 def test_native_frequencies(counted):
     """A million draws in all; seed, position and stream each count up while the others rest."""
@@ -223,7 +210,7 @@ def test_native_frequencies(counted):
     assert not status.any()
     shares = engine.shares(row, temperature=0.9)
     statistic = g_statistic(np.bincount(tokens, minlength=32), shares)
-    assert statistic < chi_square_limit(31, 1e-9)
+    assert statistic < chi_square_limit(31)
 
 
 @pytest.mark.parametrize("counted", ["seed", "position", "stream"])
@@ -234,4 +221,4 @@ def test_reference_frequencies(counted):
     words = (reference.uniform(**{**resting, counted: n}) for n in range(20_000))
     counts = np.bincount([reference.draw(*kept, u) for u in words], minlength=32)
     statistic = g_statistic(counts, Engine("reference").shares(row))
-    assert statistic < chi_square_limit(31, 1e-9)
+    assert statistic < chi_square_limit(31)

@@ -6,12 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from goodness import (
+    chi_square_limit,
+    chi_square_tail,
+    g_statistic,
+    kolmogorov,
+    kolmogorov_limit,
+    poisson_tails,
+)
 from strategies import normal
 from support import Engine, csr, make_job, make_outcome, make_plan, native
-from test_properties import chi_square_limit, g_statistic
 
+needs_native = pytest.mark.skipif(native is None, reason="fastsample._native is not built")
 SIZE = 32
-N_DRAWS = 10_000_000
 CHUNK = 2_500_000
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -43,10 +50,10 @@ def job_of(name: str) -> Any:
     return make_job(row[np.newaxis], plan, **lists)
 
 
-def count_draws(engine: Engine, job: Any) -> np.ndarray:
+def count_draws(engine: Engine, job: Any, n_draws: int) -> np.ndarray:
     """How often each token is drawn, on many streams at each of a few positions."""
     counts = np.zeros(job.vocabulary, dtype=np.int64)
-    for _ in range(0, N_DRAWS, CHUNK):
+    for _ in range(0, n_draws, CHUNK):
         out = engine.run(job, make_outcome(1, draws=CHUNK))
         counts += np.bincount(out.tokens[0], minlength=job.vocabulary)
         job.plan["position"] += 1
@@ -63,18 +70,48 @@ def expected_shares(name: str, job: Any) -> np.ndarray:
     return shares
 
 
+@needs_native
+@pytest.mark.parametrize(
+    "n_draws",
+    [10_000_000, pytest.param(100_000_000, marks=pytest.mark.nightly)],
+    ids=["10M", "100M"],
+)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_drawn_frequencies(name):
-    """A G-test over ten million draws, and nothing outside the kept set."""
-    if native is None:
-        pytest.skip("fastsample._native is not built")
+def test_drawn_frequencies(name, n_draws):
+    """A G-test, and nothing outside the kept set."""
     engine = Engine("native", native.default_isa())
     job = job_of(name)
     shares = expected_shares(name, job)
-    counts = count_draws(engine, job)
-    assert counts.sum() == N_DRAWS
+    counts = count_draws(engine, job, n_draws)
+    assert counts.sum() == n_draws
     assert counts[shares == 0].sum() == 0
-    assert g_statistic(counts, shares) < chi_square_limit(np.count_nonzero(shares) - 1, 1e-9)
+    assert g_statistic(counts, shares) < chi_square_limit(np.count_nonzero(shares) - 1)
+
+
+@needs_native
+def test_no_seed_is_better_than_another():
+    """G-tests of 64 seeds: a bias too small for one of them shows in all of them together."""
+    engine = Engine("native", native.default_isa())
+    job = job_of("warm")
+    shares, found = expected_shares("warm", job), []
+    for seed in range(64):
+        job.plan["seed"] = seed
+        tokens = engine.run(job, make_outcome(1, draws=200_000)).tokens[0]
+        found.append(g_statistic(np.bincount(tokens, minlength=SIZE), shares))
+    assert sum(found) < chi_square_limit(64 * (SIZE - 1))
+    tails = np.array([chi_square_tail(g, SIZE - 1) for g in found])
+    assert kolmogorov(tails) < kolmogorov_limit()
+
+
+def test_limits_are_those_of_tables():
+    """Chi-square at 31 degrees: 44.985 leaves 5 % above it, and 61.098 leaves 0.1 %."""
+    for x, tail in ((44.985, 0.05), (61.098, 0.001)):
+        assert chi_square_tail(x, 31) == pytest.approx(tail, rel=1e-3)
+        assert chi_square_limit(31, tail) == pytest.approx(x, rel=2e-3)
+    assert 5e-10 < chi_square_tail(chi_square_limit(31), 31) < 2e-9
+    assert 2 * np.exp(-2 * kolmogorov_limit() ** 2) == pytest.approx(1e-9)
+    assert poisson_tails(3, 2.0) == pytest.approx((0.857123, 0.323324), rel=1e-5)
+    assert kolmogorov(np.array([0.1, 0.2, 0.9])) == pytest.approx((2 / 3 - 0.2) * np.sqrt(3))
 
 
 def test_n_draws_are_those_of_n_streams(engine: Engine):

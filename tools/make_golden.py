@@ -1,11 +1,11 @@
-"""Write the golden file of the current rule version, from the reference alone.
+"""Write the golden files of the current rule version, from the reference alone.
 
-    python tools/make_golden.py            write tests/golden/rule-1.json
-    python tools/make_golden.py --check    fail when the file would change
+    python tools/make_golden.py            write tests/golden/rule-1.json and rule-1-fixed.json
+    python tools/make_golden.py --check    fail when one of them would change
 
-A case that changes is a change of the rule: it comes with a new rule version, and the old file
-stays. New cases may be added to the end of either list: "cases" have rows, filters and a draw,
-"jobs" all else that an engine can be asked for.
+A case that changes is a change of the rule: it comes with a new rule version, and the old files
+stay. New cases may be added to the end of a list: "cases" have rows, filters and a draw, "jobs" all
+else that an engine can be asked for. The second file has jobs in the reduction "fixed".
 """
 
 from __future__ import annotations
@@ -18,8 +18,14 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
 
-from golden_jobs import FORMS, make_golden_job, values_of  # noqa: E402
-from golden_rows import RECIPES, make_row, words  # noqa: E402
+from golden_jobs import (  # noqa: E402
+    FORMS,
+    make_golden_job,
+    sha256_of_told,
+    told_of,
+    values_of,
+)
+from golden_rows import HARD_TO_ADD, RECIPES, make_row, words  # noqa: E402
 from support import FILTERS_OFF, Engine, make_outcome, sha256  # noqa: E402
 
 from fastsample import reference, reference_laws  # noqa: E402
@@ -170,14 +176,14 @@ def job_questions() -> list[dict[str, Any]]:
     return questions
 
 
-def laws_of(row: Any, temperature: float) -> dict[str, str] | None:
+def laws_of(row: Any, temperature: float, reduction: str = "exact") -> dict[str, str] | None:
     """softmax and its kin of the row as it came; None where they have no answer."""
     if reference.status(row) != reference.OK or temperature == 0:
         return None
     return {
-        "softmax_sha256": sha256(reference_laws.softmax(row, temperature)),
-        "log_softmax_sha256": sha256(reference_laws.log_softmax(row, temperature)),
-        "logsumexp": reference_laws.logsumexp(row, temperature).hex(),
+        "softmax_sha256": sha256(reference_laws.softmax(row, temperature, reduction)),
+        "log_softmax_sha256": sha256(reference_laws.log_softmax(row, temperature, reduction)),
+        "logsumexp": reference_laws.logsumexp(row, temperature, reduction).hex(),
     }
 
 
@@ -202,30 +208,108 @@ def solve_job(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- the file
+# ---------------------------------------------------------------- fixed
+
+FIXED_SIZES = (1, 15, 16, 17, 127, 129, 4095, 4096, 4097, 8191, 8193, 12_288, 32_000)
+SCALE_ONE = 1.4426950216293335  # the temperature at which masses are 2^logit
+FIXED_FILTERS: tuple[dict[str, Any], ...] = (
+    {},
+    {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
+    {"temperature": SCALE_ONE, "top_p": 0.9},
+    {"temperature": SCALE_ONE, "top_p": 0.999999},
+    {"temperature": SCALE_ONE, "top_p": 1 - 2**-24},
+    {"temperature": 2.5, "top_p": 0.99, "min_keep": 300},
+    {"temperature": 0.0},
+)
+ON_EDGE: tuple[tuple[str, float, tuple[str, ...]], ...] = (
+    ("rounding", SCALE_ONE, ("0x1.fff484p-1", "0x1.fff86cp-1", "0x1.fffb5ap-1", "0x1.ffff44p-1")),
+    ("faint", 1.0, ("0x1.f7a802p-1", "0x1.ffd7a2p-1", "0x1.fff8f2p-1", "0x1.ffffb4p-1")),
+)
+"""Nuclei whose end turns on how float64 rounds, or on what integers round: top_p of row 500."""
+
+
+def fixed_questions() -> list[dict[str, Any]]:
+    """Jobs as above, and rows around the borders of lanes and blocks."""
+    rows: list[tuple[str, int, dict[str, Any], int | None]] = [
+        (recipe, size, filters, None)
+        for r, recipe in enumerate(("bell", "masked 1 in 10", "constant", *HARD_TO_ADD))
+        for f, filters in enumerate(FIXED_FILTERS)
+        for size in (FIXED_SIZES[(5 * r + 2 * f) % 13], FIXED_SIZES[(5 * r + 2 * f + 6) % 13])
+    ]
+    rows += [
+        (recipe, 151_936, {"temperature": temperature, "top_p": float.fromhex(top_p)}, 500)
+        for recipe, temperature, top_ps in ON_EDGE
+        for top_p in top_ps
+    ]
+    return [*job_questions(), *(plain_job(500 + n, *row) for n, row in enumerate(rows))]
+
+
+def plain_job(
+    number: int, recipe: str, size: int, filters: dict[str, Any], seed: int | None
+) -> dict[str, Any]:
+    """The question of a float32 row that nothing adjusts."""
+    seed = number if seed is None else seed
+    row = {"recipe": recipe, "size": size, "seed": seed, "dtype": "float32"}
+    return {
+        "row": {**row, "sha256": sha256(values_of(row))},
+        "vocabulary": size,
+        "settings": {**FILTERS_OFF, **filters, **draw_settings(number)},
+        **dict.fromkeys(("mask", "bias", "prompt", "output")),
+    }
+
+
+def solve_fixed(question: dict[str, Any]) -> dict[str, Any]:
+    job = make_golden_job(question, "fixed")
+    engine = Engine("reference")
+    draws = engine.run(job, make_outcome(1, draws=3))
+    told = engine.run(job, make_outcome(1, forms=FORMS, top_count=told_of(job.vocabulary)))
+    row = reference.widen(job.values[0, : job.vocabulary])
+    return {
+        **question,
+        "status": int(draws.status[0]),
+        "tokens": draws.tokens[0].tolist(),
+        "kept": int(draws.kept_count[0]),
+        "logprobs": [value.hex() for value in told.logprobs[:, 0].tolist()],
+        "told_sha256": sha256_of_told(told),
+        "laws": laws_of(row, job.plan["temperature"][0], "fixed"),
+    }
+
+
+# ---------------------------------------------------------------- the files
+
+
+def lines(cases: list[dict[str, Any]]) -> str:
+    """One case a line, so that a diff names the cases that moved."""
+    return ",\n".join(map(json.dumps, cases))
 
 
 def golden_text() -> str:
-    """The whole file: one case a line, so that a diff names the cases that moved."""
     cases = [solve(n, *case) for n, case in enumerate([*plain_cases(), *wide_cases()])]
     jobs = [solve_job(question) for question in job_questions()]
-    case_lines, job_lines = (",\n".join(map(json.dumps, part)) for part in (cases, jobs))
     version = reference.RULE_VERSION
     return (
-        f'{{"rule_version": {version}, "cases": [\n{case_lines}\n], "jobs": [\n{job_lines}\n]}}\n'
+        f'{{"rule_version": {version}, "cases": [\n{lines(cases)}\n], '
+        f'"jobs": [\n{lines(jobs)}\n]}}\n'
     )
 
 
+def fixed_text() -> str:
+    jobs = [solve_fixed(question) for question in fixed_questions()]
+    return f'{{"rule_version": {reference.RULE_VERSION}, "jobs": [\n{lines(jobs)}\n]}}\n'
+
+
 def main(arguments: list[str]) -> int:
-    path = TESTS / "golden" / f"rule-{reference.RULE_VERSION}.json"
-    text = golden_text()
+    folder, version = TESTS / "golden", reference.RULE_VERSION
+    texts = {f"rule-{version}.json": golden_text(), f"rule-{version}-fixed.json": fixed_text()}
     if arguments == ["--check"]:
-        same = path.read_text() == text
-        print(f"{path.name}: {'unchanged' if same else 'CHANGED'}")
-        return 0 if same else 1
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    print(f"{path.name}: {len(text)} bytes")
+        changed = [name for name, text in texts.items() if (folder / name).read_text() != text]
+        for name in texts:
+            print(f"{name}: {'CHANGED' if name in changed else 'unchanged'}")
+        return 1 if changed else 0
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        print(f"{name}: {len(text)} bytes")
     return 0
 
 

@@ -1,0 +1,67 @@
+"""How far counts and numbers may stray from a law by chance: statistics, and their limits at alpha.
+
+In plain formulas. A test that looks at many statistics divides ALPHA by their number. Seeds are
+fixed, so a test that passes once passes for ever: alpha says how rarely a right engine would have
+failed on the seeds that were picked.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+
+ALPHA = 1e-9
+
+
+def chi_square_limit(degrees: int, alpha: float = ALPHA) -> float:
+    """Upper quantile of chi-square, by Wilson and Hilferty."""
+    z = NormalDist().inv_cdf(1 - alpha)
+    a = 2 / (9 * degrees)
+    return degrees * (1 - a + z * math.sqrt(a)) ** 3
+
+
+def chi_square_tail(x: float, degrees: int) -> float:
+    """Probability that chi-square exceeds x, exactly; for an odd number of degrees."""
+    half = x / 2
+    powers = (half ** (j - 0.5) / math.gamma(j + 0.5) for j in range(1, degrees // 2 + 1))
+    return math.erfc(math.sqrt(half)) + math.exp(-half) * math.fsum(powers)
+
+
+def g_statistic(counts: np.ndarray, shares: np.ndarray) -> float:
+    """Twice the log-likelihood ratio of counts under shares: chi-square where the shares hold."""
+    seen = counts > 0
+    expected = counts.sum() * shares
+    return 2 * float(np.sum(counts[seen] * np.log(counts[seen] / expected[seen])))
+
+
+def chi_square(counts: np.ndarray, shares: np.ndarray | float) -> float:
+    """Pearson's statistic of counts under shares, one for all cells or one each."""
+    expected = counts.sum() * shares
+    return float(np.sum((counts - expected) ** 2 / expected))
+
+
+def z_limit(tests: int = 1, alpha: float = ALPHA) -> float:
+    """What a standard normal number stays under, in size, in each of some tests."""
+    return NormalDist().inv_cdf(1 - alpha / (2 * tests))
+
+
+def kolmogorov(numbers: np.ndarray) -> float:
+    """Kolmogorov and Smirnov's distance from the uniform law on [0, 1), times sqrt(n)."""
+    ranked, n = np.sort(numbers), len(numbers)
+    above = np.arange(1, n + 1) / n - ranked
+    below = ranked - np.arange(n) / n
+    return float(max(above.max(), below.max())) * math.sqrt(n)
+
+
+def kolmogorov_limit(tests: int = 1, alpha: float = ALPHA) -> float:
+    """Upper quantile of that distance: the first term of its series, which is all at this alpha."""
+    return math.sqrt(-math.log(alpha / tests / 2) / 2)
+
+
+def poisson_tails(count: int, mean: float) -> tuple[float, float]:
+    """Probabilities of at most, and of at least, this many rare events."""
+    logs = [k * math.log(mean) - mean - math.lgamma(k + 1) for k in range(count + 1)]
+    at_most = math.fsum(math.exp(log) for log in logs)
+    return min(at_most, 1.0), max(1 - at_most + math.exp(logs[-1]), 0.0)
