@@ -115,6 +115,31 @@ def test_order_does_not_matter_to_exact(isa: str | None) -> None:
         assert answers == {math.fsum(values)}
 
 
+@pytest.mark.parametrize(
+    "low", [12, 17, 20, 29, 30, 50, 58, 59, 70, 71, 95, 99, 100, 111, 125, 147, 1073]
+)
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_block_as_wide_as_exact_sums_can_be(low: int, isa: str | None) -> None:
+    """Equal numbers fill a block's sum to the last bit, and a small one needs a bit below.
+
+    The kernels cut a block of float32 that spans up to 17 exponents into no slices, up to 58 into
+    one, and so on, each for 41 more; of float64 up to 29 into one. What a slice leaves of a number
+    is at most half of its last bit: here it is nearly that, of each.
+    The next block takes all of it back but the small number, so that nothing hides behind it.
+    """
+    for exponents, dtype in itertools.product(range(low - 1, low + 3), (np.float32, np.float64)):
+        epsilon = np.finfo(dtype).eps
+        small = float(dtype(2.0**-exponents * (1 + epsilon)))
+        half = 2.0**-40 - 2.0**-52
+        for fill in (2 - epsilon, *(2.0**-e * (1 + half) for e in (0, 41, 82)), 2.0**-41 * 1.75):
+            values = np.full(2 * reference_sums.BLOCK, fill, dtype)
+            values[1] = 1
+            values[reference_sums.BLOCK :] = -values[: reference_sums.BLOCK]
+            values[77], values[reference_sums.BLOCK + 77] = small, 0
+            assert reduce_sum(values, isa=isa) == small
+            assert reduce_sum(-values, isa=isa) == -small
+
+
 def float_arrays(dtype: Any) -> Any:
     width = 8 * np.dtype(dtype).itemsize
     return st_numpy.arrays(dtype, st.integers(0, 200), elements=st.floats(width=width))
