@@ -33,6 +33,7 @@ from fastsample import reduce, reduce_sum, reference_sums
 ROOT = Path(__file__).resolve().parent.parent
 ISAS = native.isa_usable() if native else (None,)
 THREADS = (1, 2, 3, 8)
+LOWS = (12, 17, 20, 29, 30, 50, 58, 59, 70, 71, 95, 99, 100, 111, 125, 147, 1073)
 MODE_NAMES = ("exact", "fixed", "fast")
 PROMISES = ("exact", "fixed")
 
@@ -115,9 +116,7 @@ def test_order_does_not_matter_to_exact(isa: str | None) -> None:
         assert answers == {math.fsum(values)}
 
 
-@pytest.mark.parametrize(
-    "low", [12, 17, 20, 29, 30, 50, 58, 59, 70, 71, 95, 99, 100, 111, 125, 147, 1073]
-)
+@pytest.mark.parametrize("low", LOWS)
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_block_as_wide_as_exact_sums_can_be(low: int, isa: str | None) -> None:
     """Equal numbers fill a block's sum to the last bit, and a small one needs a bit below.
