@@ -48,7 +48,8 @@ FILE_FLAGS = {
 
 def sources() -> list[str]:
     """List what this machine compiles: the module, the dispatcher, one file per instruction set."""
-    names = ["_native.pyx", "adjust.cpp", "dispatch.cpp", "pool.cpp", "isa_baseline.cpp"]
+    names = ["_native.pyx", "adjust.cpp", "dispatch.cpp", "pool.cpp", "reduce.cpp"]
+    names += ["isa_baseline.cpp"]
     if X86_64:
         names += ["isa_x86_v3.cpp", "isa_x86_v4.cpp"]
     if AARCH64:

@@ -4,6 +4,7 @@ python benches/publish.py                 all of it, on a machine where nothing 
 python benches/publish.py --readme        tables into README.md and docs/speed.md, and the picture
 python benches/publish.py --from FILE     tables and picture of a run that is done
 python benches/publish.py --noisy         on a busy machine; marked, and no page changes
+python benches/publish.py --only NAME     the tables of bench_NAME.py alone, JSON beside the whole's
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ def main(
     readme: Annotated[bool, typer.Option(help="Put the tables into the pages.")] = False,
     patience: Annotated[float, typer.Option(help="Seconds to wait for a quiet machine.")] = 120,
     done: Annotated[Path | None, typer.Option("--from", help="The JSON of an earlier run.")] = None,
+    only: Annotated[str, typer.Option(help="Run bench_NAME.py alone, and draw nothing.")] = "",
 ) -> None:
     """Run, print, write and draw."""
+    if only and readme:
+        sys.exit("no page is changed: --only measures a part, and pages show all (leave one out)")
     try:
-        report = read_report(done or run(noisy, patience))
+        report = read_report(done or run(noisy, patience, only))
     except (OSError, ValueError) as error:
         sys.exit(f"nothing is published: {error}")
     show(Console(width=150), report)
+    if only:
+        return
     sets = [(rows.source, rows.vocabulary) for rows in published()]
     picture = PICTURE if readme and not report.noisy else made("svg", report.noisy)
     draw(report, sets, picture)
@@ -61,17 +67,18 @@ def main(
         write_between_marks(PAGE, page_block(report))
 
 
-def made(kind: str, noisy: bool) -> Path:
+def made(kind: str, noisy: bool, name: str = "speed") -> Path:
     """Name a file of a run; a noisy one replaces nothing that a quiet one wrote."""
-    return FOLDER / f"speed{'-noisy' if noisy else ''}.{kind}"
+    return FOLDER / f"{name}{'-noisy' if noisy else ''}.{kind}"
 
 
-def run(noisy: bool, patience: float) -> Path:
+def run(noisy: bool, patience: float, only: str = "") -> Path:
     """Run the benches in a process of their own; an earlier JSON stays unless this one is whole."""
     FOLDER.mkdir(exist_ok=True)
-    done = made("json", noisy)
+    done = made("json", noisy, only or "speed")
     part = done.with_suffix(".part")
-    command = [sys.executable, "-m", "pytest", "benches", "-q", "--benchmark-only"]
+    benches = f"benches/bench_{only}.py" if only else "benches"
+    command = [sys.executable, "-m", "pytest", benches, "-q", "--benchmark-only"]
     command += ["--benchmark-quiet", f"--benchmark-json={part}", f"--patience={patience}"]
     command += ["--noisy"] if noisy else []
     if subprocess.run(command, cwd=ROOT).returncode != 0:

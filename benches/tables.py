@@ -20,6 +20,8 @@ FLOOR = "np.max"
 SLOW_FLOOR = 1.25
 """An `np.max` that took so many times what others of the same rows did is no floor to stand on."""
 
+EXACT, FIXED = "exact", "fixed"
+
 COSTS = ("logprobs", "softmax", "AVX2", "dtype", "batch", "threads")
 
 
@@ -147,6 +149,41 @@ def costs_sheet(report: Report) -> Sheet:
     return Sheet("what a choice costs: generator, V = 151,936, a token", header, lines)
 
 
+def reductions_sheet(report: Report) -> Sheet:
+    """Each promise against fast, which promises nothing; both took turns with it."""
+    header = ["setting", "fast, us", EXACT, "in fast", "aim", FIXED, "in fast", "aim"]
+    lines = []
+    for setting in dict.fromkeys(f["setting"] for f in report.of(table="reductions")):
+        here = report.of(table="reductions", setting=setting)
+        line = [setting, number(median(figure["partner_us"] for figure in here))]
+        for reduction in (EXACT, FIXED):
+            figure = one(f for f in here if f["reduction"] == reduction)
+            line += ["", "", ""] if figure is None else _against(report, figure)
+        lines.append(line)
+    return Sheet("what a promise costs: generator, V = 151,936, a token", header, lines)
+
+
+def _against(report: Report, figure: Figure) -> list[str]:
+    return [number(figure["us"]), ratio(report, figure), number(figure["limit"])]
+
+
+def sums_sheet(report: Report) -> Sheet:
+    """Sums of one array, ours and others'."""
+    header = ["sum", "us", "np.sum", "in np.sum", "GB/s"]
+    figures = report.of(table="sums")
+    lines = [
+        [
+            figure["contender"],
+            *(number(figure[name]) for name in ("us", "partner_us")),
+            ratio(report, figure),
+            number(figure["bytes_per_second"] / 1e9),
+        ]
+        for figure in figures
+    ]
+    sizes = " and ".join(f"{size:,}" for size in dict.fromkeys(f["vocabulary"] for f in figures))
+    return Sheet(f"sums of {sizes} float32 numbers", header, lines)
+
+
 def spiteful_sheet(report: Report) -> Sheet:
     """Rows that no model makes: in `np.max` of the same rows, and the most that is aimed at."""
     figures = report.of(table="spiteful")
@@ -163,16 +200,15 @@ def spiteful_sheet(report: Report) -> Sheet:
 def sheets(report: Report) -> list[Sheet]:
     """All tables of a run."""
     settings = [settings_sheet(report, *rows) for rows in sets_of(report)]
-    return [
-        sheet for sheet in (*settings, costs_sheet(report), spiteful_sheet(report)) if sheet.lines
-    ]
+    others = (costs_sheet, reductions_sheet, sums_sheet, spiteful_sheet)
+    return [sheet for sheet in (*settings, *(make(report) for make in others)) if sheet.lines]
 
 
 def facts_line(report: Report) -> str:
     """Tell the machine and the versions in one line."""
     figure = report.figures[0]
     versions = ", ".join(f"{name} {version}" for name, version in figure["versions"].items())
-    isas = ", ".join(dict.fromkeys(f["isa"] for f in report.of(table="settings")))
+    isas = ", ".join(dict.fromkeys(f["isa"] for f in report.figures if f["table"] != "AVX2"))
     return f"{figure['cpu']}, {isas}, {versions}, load average {figure['load_average']:.2f} before"
 
 

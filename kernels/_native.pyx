@@ -1,7 +1,8 @@
 # cython: language_level=3
 """The door to the compiled kernels: buffers in, status codes out, the GIL released where that pays.
 
-kernels.pxd declares the kernels, buffers.pxi holds arrays for them, and step.pxi is a sampler's call.
+kernels.pxd declares the kernels, buffers.pxi holds arrays for them, step.pxi is a sampler's call, and
+sums.pxi adds up any array.
 """
 
 import os
@@ -15,7 +16,7 @@ from cpython.buffer cimport (
     PyObject_GetBuffer,
 )
 from cpython.pythread cimport PyThread_get_thread_ident
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 from libcpp.vector cimport vector
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
@@ -308,3 +309,4 @@ def logsumexp(values, kind, vocabulary, temperature, out, status, isa, n_threads
 
 
 include "step.pxi"
+include "sums.pxi"

@@ -19,10 +19,10 @@ inline float value_of(Law law, float logit) { return values_of(law, fill(logit))
 
 // Rule 8's order: 16 lanes by token inside aligned blocks of 4,096 tokens.
 constexpr int kRuleLanes = 16;
-constexpr int64_t kRuleBlock = 4096;
 
 // Adds the lanes that lie 8, 4, 2, 1 apart.
-inline float sum_of_rule_lanes(float* lanes) {
+template <class Item>
+inline Item sum_of_rule_lanes(Item* lanes) {
   for (int apart = kRuleLanes / 2; apart > 0; apart /= 2) {
     for (int i = 0; i < apart; ++i) lanes[i] += lanes[i + apart];
   }

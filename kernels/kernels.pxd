@@ -93,3 +93,23 @@ cdef extern from "philox.hpp" namespace "fastsample" nogil:
         uint32_t[4] word
 
     Words philox4x32(uint64_t, Words)
+
+
+cdef extern from "reduce.hpp" namespace "fastsample" nogil:
+    enum: kDigits
+
+    cppclass ExactSum:
+        int64_t[kDigits] digits
+        double special
+
+    cppclass Strided:
+        Strided()
+        const char* data
+        int dimensions
+        const Py_ssize_t* shape
+        const Py_ssize_t* strides
+        DType dtype
+
+    ExactSum c_exact_sum "fastsample::exact_sum"(const Kernels&, const Strided&, int) except +
+    double c_fixed_sum "fastsample::fixed_sum"(const Kernels&, const Strided&, int) except +
+    double c_fast_sum "fastsample::fast_sum"(const Kernels&, const Strided&, int) except +

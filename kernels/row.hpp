@@ -4,6 +4,7 @@
 
 #include "draw.hpp"
 #include "softmax.hpp"
+#include "sums.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
@@ -151,7 +152,8 @@ Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settin
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {FASTSAMPLE_ISA_NAME, sample, kept_set, softmax, log_softmax, logsumexp};
+const Kernels kernels = {FASTSAMPLE_ISA_NAME, sample, kept_set, softmax, log_softmax, logsumexp,
+                         {fixed_sums, fast_sum, add_exactly}};
 
 }  // namespace FASTSAMPLE_ISA
 }  // namespace fastsample

@@ -38,7 +38,8 @@ struct Settings {
 // kBadParam: a row that comes with it is left alone.
 enum Status : uint8_t { kOk = 0, kInvalid = 1, kEmpty = 2, kBadParam = 3 };
 
-enum DType : int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2 };
+// Logits are of the first three.
+enum DType : int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2, kFloat64 = 3 };
 
 // One row as the caller holds it; any alignment.
 struct Logits {
@@ -118,6 +119,34 @@ struct Workspace {
   uint64_t* masses_left;  // theirs
 };
 
+// Numbers next to each other, whatever their alignment.
+struct Numbers {
+  const char* data;
+  int64_t count;
+  DType dtype;
+};
+
+// Rule 8's fixed order: blocks of so many numbers.
+constexpr int64_t kRuleBlock = 4096;
+
+// A sum without rounding, in units of 2^-1074, the smallest float64 above 0: digit i counts 2^(32 i). A digit
+// is within 32 bits where the sum is settled (reduce.cpp), the last one aside; until then up to 2^30 numbers
+// may be added. There are digits for 2^63 of the largest.
+constexpr int kDigits = 68;
+struct ExactSum {
+  int64_t digits[kDigits];
+  double special;  // infinities and NaNs, added up; 0 where there are none
+};
+
+// The sums of one instruction set.
+struct Sums {
+  // Writes the sum of each block of kRuleBlock, in rule 8's order.
+  void (*fixed)(const Numbers& numbers, double* totals);
+  // In the order that is quickest, in float32 (float64 for float64).
+  double (*fast)(const Numbers& numbers);
+  void (*exact)(const Numbers& numbers, ExactSum& sum);
+};
+
 // The kernels of one instruction set. Answers are written only where the status is kOk.
 struct Kernels {
   const char* name;
@@ -135,6 +164,7 @@ struct Kernels {
                         float* target);
   Status (*logsumexp)(const Logits& logits, double temperature, Reduction reduction, Workspace& work,
                       double* target);
+  Sums sums;
 };
 
 }  // namespace fastsample

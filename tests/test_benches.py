@@ -132,6 +132,8 @@ def test_the_table_of_limits() -> None:
     assert list(limits.values()) == [1.0, 1.15, 1.15, 1.8, 2.5, 3.0, 6.0]
     assert settings.with_logprobs(settings.by_name("greedy")) == 2.8
     assert settings.with_logprobs(settings.by_name("top_p .95, T 1.5")) == 6.3
+    aims = [settings.exact_limit(name) for name in ("T .8", "softmax", "usual chain", "greedy")]
+    assert (*aims, settings.FIXED_LIMIT) == (1.6, 1.6, 1.03, None, 1.03)
     assert [edge.params.get("top_k") for edge in settings.edges(151_936)] == [1_188, 75_968, None]
 
 
@@ -273,6 +275,11 @@ REPORT = tables.Report(
         made_figure(table="batch", batch=32, partner="row by row", ratio=0.9),
         made_figure(table="softmax", contender="torch", setting="softmax into out", limit=None),
         made_figure(table="spiteful", source="sorted", ratio=3.5, limit=3.0),
+        *(
+            made_figure(table="reductions", reduction=reduction, partner="fast", ratio=r, limit=1.2)
+            for reduction, r in (("fixed", 1.1), ("exact", 1.3))
+        ),
+        made_figure(table="sums", contender="torch", setting="sum", vocabulary=10**6, limit=None),
     ],
     noisy=False,
 )
@@ -291,11 +298,17 @@ def test_sheets_of_a_run() -> None:
     titles = [sheet.title for sheet in tables.sheets(REPORT)]
     assert [title.split(":")[0] for title in titles] == [
         *("SmolLM2, V = 49,152", "generator, V = 151,936"),
-        *("what a choice costs", "spiteful rows, V = 151,936"),
+        *("what a choice costs", "what a promise costs", "sums of 1,000,000 float32 numbers"),
+        "spiteful rows, V = 151,936",
     ]
-    costs, spiteful = tables.sheets(REPORT)[-2:]
+    costs, reductions, sums, spiteful = tables.sheets(REPORT)[-4:]
     assert [line[0] for line in costs.lines] == ["torch", "B = 32"]
     assert costs.lines[1][3:7] == ["row by row", "20", "0.90", "1"]
+    assert reductions.header[1:4] == ["fast, us", "exact", "in fast"]
+    assert reductions.lines == [
+        ["greedy", "20", "30", "1.30 !", "1.2", "30", "1.10", "1.2"],
+    ]
+    assert sums.lines == [["torch", "30", "20", "1.50", "20"]]
     assert spiteful.header == ["setting", "aim", "sorted"]
     assert spiteful.lines == [["greedy", "3", "3.50 !"]]
 
@@ -459,3 +472,24 @@ def test_a_noisy_run_leaves_the_json_of_a_quiet_one(
     ]
     found = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert found == {"speed.json": "quiet", "speed-noisy.json": "noisy"}
+
+
+def test_a_part_leaves_the_json_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    written = published_into(tmp_path, monkeypatch, noisy=False).read_text()
+    ran: list[str] = []
+
+    def pytest_runs(command: list[str], cwd: Path) -> Any:
+        ran.append(command[3])
+        (part,) = (word for word in command if word.startswith("--benchmark-json="))
+        Path(part.partition("=")[2]).write_text(written)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(publish.subprocess, "run", pytest_runs)
+    publish.main(only="reductions")
+    assert ran == ["benches/bench_reductions.py"] and (ROOT / ran[0]).exists()
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["reductions.json"]
+    assert "what a promise costs" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="no page is changed: --only measures a part"):
+        publish.main(only="reductions", readme=True)

@@ -18,6 +18,7 @@ from mistakes import (
     parameters,
     rows,
     sequences,
+    sums,
     tables,
 )
 from support import native
@@ -48,6 +49,7 @@ WITHOUT_MESSAGE = ("", "typer.Exit", "typer.Exit(1)", "typer.Exit(2)")
 TO_CALLERS: list[Mistake] = [
     *(*parameters.MISTAKES, *rows.MISTAKES, *adjustments.MISTAKES, *sequences.MISTAKES),
     *(*functions.MISTAKES, *latencies.MISTAKES, *tables.MISTAKES),
+    *sums.MISTAKES,
     *(tensors.MISTAKES if tensors else ()),
 ]
 MISTAKES: list[Mistake] = [

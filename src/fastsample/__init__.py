@@ -3,8 +3,9 @@
 `sample` draws one token per row and keeps nothing; `Sampler` remembers sequences for a loop;
 `SamplingParams` names the choices; `Latency` tells how long calls took. `softmax`, `log_softmax`
 and `logsumexp` look at whole rows; `top_k`, `top_p`, `kept_set` and `filter_logits` at what filters
-leave of them. `candidates` shows what they do to one row; `info` describes the installation, and
-`verify` proves on this machine what is promised.
+leave of them. `candidates` shows what they do to one row; `reduce_sum` adds up any array in each of
+the rule's ways; `info` describes the installation, and `verify` proves on this machine what is
+promised.
 """
 
 from ._version import __version__
@@ -14,6 +15,7 @@ from .kept import KeptSet, filter_logits, kept_set
 from .latency import Latency
 from .params import SamplingParams
 from .proof import verify
+from .reduce import reduce_sum
 from .reference import RULE_VERSION
 from .result import SampleResult, Status
 from .sample import sample
@@ -39,6 +41,7 @@ __all__ = [
     "kept_set",
     "log_softmax",
     "logsumexp",
+    "reduce_sum",
     "sample",
     "softmax",
     "top_k",

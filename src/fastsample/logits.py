@@ -14,8 +14,34 @@ from .memory import is_tensor, memory_of, require_cpu
 MAX_VOCABULARY = 2**22
 
 _FLOAT32 = np.dtype(np.float32)
-_FLOAT16 = np.dtype(np.float16)
-_PASS_AN_ARRAY = "pass `np.asarray(logits, dtype=np.float32)`"
+
+
+class Floats(NamedTuple):
+    """What an argument that is an array of floats is called in messages, and what it may be.
+
+    Attributes
+    ----------
+    name : str
+    dtypes : str
+        All that it may be, in words.
+    chars : str
+        NumPy's letters for them, bfloat16 aside.
+    cast : str
+        The dtype that others are to be cast to, and what torch calls that.
+    fill : str
+        What a masked array's gaps are to be filled with.
+    """
+
+    name: str
+    dtypes: str
+    chars: str
+    cast: tuple[str, str]
+    fill: str
+
+
+LOGITS = Floats(
+    "logits", "float32, float16 or bfloat16", "fe", ("np.float32", "float()"), "-np.inf"
+)
 
 
 class Rows(NamedTuple):
@@ -82,75 +108,93 @@ def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:
     memory : float32, float16 or uint16 array
     torch : bool
     """
-    if type(logits) is np.ndarray:
-        return (logits if logits.dtype is _FLOAT32 else _readable(logits)), False
-    if is_tensor(logits):
-        return _tensor_memory(logits), True
-    if isinstance(logits, np.ma.MaskedArray):
+    if type(logits) is np.ndarray and logits.dtype is _FLOAT32:
+        return logits, False
+    return memory_of_floats(logits, LOGITS)
+
+
+def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
+    """Look at floats as an array, whatever its shape, and tell whether they are a torch tensor.
+
+    Returns
+    -------
+    memory : array of one of the dtypes that they may be, uint16 for bfloat16
+    torch : bool
+    """
+    name = floats.name
+    if type(value) is np.ndarray:
+        return _readable(value, floats), False
+    if is_tensor(value):
+        return _tensor_memory(value, floats), True
+    if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
-            "`logits` must be a plain array, got a masked one (pass `logits.filled(-np.inf)`)"
+            f"`{name}` must be a plain array, got a masked one "
+            f"(pass `{name}.filled({floats.fill})`)"
         )
-    if isinstance(logits, np.ndarray):
-        return _readable(np.asarray(logits)), False
-    if hasattr(logits, "__dlpack__"):
-        memory, is_bfloat16 = dlpack.memory_of(logits, "logits")
-        return (memory if is_bfloat16 else _readable(memory)), False
-    way_out = "pass `output.logits[:, -1]`" if hasattr(logits, "logits") else _PASS_AN_ARRAY
+    if isinstance(value, np.ndarray):
+        return _readable(np.asarray(value), floats), False
+    if hasattr(value, "__dlpack__"):
+        memory, is_bfloat16 = dlpack.memory_of(value, name)
+        return (memory if is_bfloat16 else _readable(memory, floats)), False
+    way_out = f"pass `np.asarray({name}, dtype={floats.cast[0]})`"
+    if hasattr(value, "logits"):
+        way_out = "pass `output.logits[:, -1]`"
     raise TypeError(
-        "`logits` must be a NumPy array, a torch CPU tensor or an array with __dlpack__, got "
-        f"{type(logits).__name__} ({way_out})"
+        f"`{name}` must be a NumPy array, a torch CPU tensor or an array with __dlpack__, got "
+        f"{type(value).__name__} ({way_out})"
     )
 
 
-def _tensor_memory(logits: Any) -> NDArray[Any]:
+def _tensor_memory(tensor: Any, floats: Floats) -> NDArray[Any]:
     """Look at a tensor's memory, or refuse what no engine reads.
 
     What torch itself refuses is asked about afterwards: a question to a tensor costs 50 ns.
     """
     torch = sys.modules["torch"]
-    is_bfloat16 = logits.dtype is torch.bfloat16
+    is_bfloat16 = tensor.dtype is torch.bfloat16
     memory: NDArray[Any]
     try:
-        memory = (logits.view(torch.int16) if is_bfloat16 else logits).numpy()
+        memory = (tensor.view(torch.int16) if is_bfloat16 else tensor).numpy()
     except (TypeError, RuntimeError) as error:
-        raise _refusal(logits) or error from None
-    if is_bfloat16 and not logits.requires_grad:
+        raise _refusal(tensor, floats.name) or error from None
+    if is_bfloat16 and not tensor.requires_grad:
         return memory.view(np.uint16)
-    if memory.dtype.char not in "fe":
-        raise _refusal(logits) or _wrong_dtype(logits.dtype, "pass `logits.float()`")
+    if memory.dtype.char not in floats.chars:
+        way_out = f"pass `{floats.name}.{floats.cast[1]}`"
+        raise _refusal(tensor, floats.name) or _wrong_dtype(tensor.dtype, floats, way_out)
     return memory
 
 
-def _refusal(logits: Any) -> TypeError | None:
+def _refusal(tensor: Any, name: str) -> TypeError | None:
     """Make the error for a tensor that is no plain one; None where it is."""
     torch = sys.modules["torch"]
-    if logits.requires_grad:
+    if tensor.requires_grad:
         return TypeError(
-            "`logits` must not require grad, got a tensor that does (pass `logits.detach()`)"
+            f"`{name}` must not require grad, got a tensor that does (pass `{name}.detach()`)"
         )
-    require_cpu("logits", logits)
-    if logits.layout is not torch.strided:
-        return TypeError(f"`logits` must be dense, got {logits.layout} (pass `logits.to_dense()`)")
+    require_cpu(name, tensor)
+    if tensor.layout is not torch.strided:
+        return TypeError(f"`{name}` must be dense, got {tensor.layout} (pass `{name}.to_dense()`)")
     return None
 
 
-def _readable(array: NDArray[Any]) -> NDArray[Any]:
+def _readable(array: NDArray[Any], floats: Floats) -> NDArray[Any]:
     """Refuse a dtype that no engine reads; show bfloat16 as the uint16 that it is to them."""
-    dtype = array.dtype
+    dtype, name = array.dtype, floats.name
+    if dtype.char in floats.chars and dtype.isnative:
+        return array
     if dtype.name == "bfloat16" and dtype.itemsize == 2:
         return memory_of(array)
     if not dtype.isnative:
         raise TypeError(
-            f"`logits` must be in this machine's byte order, got {dtype.str!r} "
-            "(pass `logits.astype(logits.dtype.newbyteorder('='))`)"
+            f"`{name}` must be in this machine's byte order, got {dtype.str!r} "
+            f"(pass `{name}.astype({name}.dtype.newbyteorder('='))`)"
         )
-    if dtype not in (_FLOAT32, _FLOAT16):
-        raise _wrong_dtype(dtype, "pass `logits.astype(np.float32)`")
-    return array
+    raise _wrong_dtype(dtype, floats, f"pass `{name}.astype({floats.cast[0]})`")
 
 
-def _wrong_dtype(dtype: Any, way_out: str) -> TypeError:
-    return TypeError(f"`logits` must be float32, float16 or bfloat16, got {dtype} ({way_out})")
+def _wrong_dtype(dtype: Any, floats: Floats, way_out: str) -> TypeError:
+    return TypeError(f"`{floats.name}` must be {floats.dtypes}, got {dtype} ({way_out})")
 
 
 def _check_valid(valid_vocab: Any, columns: int) -> int:

@@ -15,7 +15,23 @@ from numpy.typing import NDArray
 from .reference_mass import TOP_MASS_BITS, float_masses, masses
 from .reference_rows import to_float32
 
-_BLOCK, _LANES = 4096, 16
+BLOCK, LANES = 4096, 16
+"""Section 8's fixed order: blocks of so many numbers, each of so many lanes."""
+
+
+def block_totals(blocks: NDArray[Any]) -> NDArray[Any]:
+    """Sum each of some blocks in the fixed order, in their own dtype.
+
+    Examples
+    --------
+    >>> block_totals(np.ones((2, 4096), dtype=np.float32))
+    array([4096., 4096.], dtype=float32)
+    """
+    steps = blocks.reshape(len(blocks), BLOCK // LANES, LANES)
+    lanes = np.cumsum(steps, axis=1, dtype=blocks.dtype)[:, -1]
+    for half in (8, 4, 2, 1):
+        lanes = lanes[:, :half] + lanes[:, half:]
+    return lanes[:, 0]
 
 
 class Reduction(Protocol):
@@ -87,18 +103,14 @@ class _Fixed:
         inside = np.cumsum(np.concatenate(([before], blocks[block])))[1:]
         reached = np.flatnonzero(inside > r)
         at = reached[0] if len(reached) else np.flatnonzero(blocks[block])[-1]
-        return block * _BLOCK + int(at)
+        return block * BLOCK + int(at)
 
     def _running(self, blocks: NDArray[np.float32]) -> NDArray[np.float64]:
         """What the masses come to, block by block."""
         return np.cumsum(self._block_totals(blocks), dtype=np.float64)
 
     def _block_totals(self, blocks: NDArray[np.float32]) -> NDArray[np.float32]:
-        steps = blocks.reshape(len(blocks), _BLOCK // _LANES, _LANES)
-        lanes = np.cumsum(steps, axis=1, dtype=np.float32)[:, -1]
-        for half in (8, 4, 2, 1):
-            lanes = lanes[:, :half] + lanes[:, half:]
-        return lanes[:, 0]
+        return block_totals(blocks)
 
 
 class _Fast(_Fixed):
@@ -109,7 +121,7 @@ class _Fast(_Fixed):
 
 def _blocks(tokens: NDArray[np.int64], mass: NDArray[np.float32]) -> NDArray[np.float32]:
     """The masses where their tokens are in the row, 4,096 a block; all others are 0."""
-    blocks = np.zeros((int(tokens.max()) // _BLOCK + 1, _BLOCK), dtype=np.float32)
+    blocks = np.zeros((int(tokens.max()) // BLOCK + 1, BLOCK), dtype=np.float32)
     blocks.reshape(-1)[tokens] = mass
     return blocks
 

@@ -1,0 +1,57 @@
+# The doors to the sums: an array of numbers in, a sum out.
+
+from kernels cimport ExactSum, Strided, c_exact_sum, c_fast_sum, c_fixed_sum, kDigits
+
+cdef dict _NUMBERS = {**_DTYPES, "float64": 3}
+cdef dict _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+
+
+cdef int _hold_numbers(Held& held, object values, str kind, Strided* numbers) except -1:
+    """An array of any shape and strides."""
+    _hold(held, values, PyBUF_STRIDED_RO, _SIZES[kind], "values")
+    numbers.data = <const char*>held.buffer.buf
+    numbers.dimensions = held.buffer.ndim
+    numbers.shape = held.buffer.shape
+    numbers.strides = held.buffer.strides
+    numbers.dtype = <DType><int>_NUMBERS[kind]
+    return 0
+
+
+def exact_sum(values, str kind, isa, int n_threads):
+    """The exact sum of the finite numbers: a little-endian integer of 2**-1074; that of the others."""
+    cdef Held held
+    cdef Strided numbers
+    cdef _Isa chosen = _chosen(isa)
+    cdef ExactSum found
+    cdef uint32_t[kDigits] digits
+    cdef int i
+    _hold_numbers(held, values, kind, &numbers)
+    with nogil:
+        found = c_exact_sum(chosen.kernels[0], numbers, n_threads)
+    for i in range(kDigits):
+        digits[i] = <uint32_t>found.digits[i]
+    return (<const char*>digits)[:sizeof(digits)], found.special
+
+
+def fixed_sum(values, str kind, isa, int n_threads):
+    """The sum in rule 8's fixed order."""
+    cdef Held held
+    cdef Strided numbers
+    cdef _Isa chosen = _chosen(isa)
+    cdef double found
+    _hold_numbers(held, values, kind, &numbers)
+    with nogil:
+        found = c_fixed_sum(chosen.kernels[0], numbers, n_threads)
+    return found
+
+
+def fast_sum(values, str kind, isa, int n_threads):
+    """The sum in the order that is quickest here."""
+    cdef Held held
+    cdef Strided numbers
+    cdef _Isa chosen = _chosen(isa)
+    cdef double found
+    _hold_numbers(held, values, kind, &numbers)
+    with nogil:
+        found = c_fast_sum(chosen.kernels[0], numbers, n_threads)
+    return found
