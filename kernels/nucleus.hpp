@@ -43,9 +43,12 @@ inline bool sums_are_exact(Law law, uint64_t cut, uint64_t need) {
 
 // Adds the float masses of sorted keys to a running sum until it reaches `need`; returns that key, or kNoKey.
 inline uint64_t first_to_reach(Law law, const uint64_t* keys, int64_t count, double need, double* running) {
-  for (int64_t i = 0; i < count; ++i) {
-    *running += static_cast<double>(value_of(law, logit_of(keys[i])));
-    if (*running >= need) return keys[i];
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const Floats values = values_of(law, logits_of(keys + i));
+    for (int lane = 0; lane < kLanes && i + lane < count; ++lane) {
+      *running += static_cast<double>(values[lane]);
+      if (*running >= need) return keys[i + lane];
+    }
   }
   return kNoKey;
 }
@@ -60,12 +63,23 @@ inline uint64_t cut_listed_in_order(const Kept& kept, double need) {
   return key == kNoKey ? smallest(sorted, kept.count) : key;
 }
 
-// The same over a whole kept set, of which as many tokens are listed at a time as there is room for.
+// A key down to which all sums are exact. A nucleus that ended there would have passed as exact, so this one
+// ends below; the margin is for the rounding of the weight.
+inline uint64_t exact_key(const Kept& kept) {
+  float exponent = -16;
+  for (double most = 0x1p13; most < 1.001 * kept.weight + 2; most *= 2) ++exponent;
+  return first_key_of(lowest_logit(kept.law, exponent));
+}
+
+// The same over a whole kept set. As far as sums are exact, they are had without an order; from there on as
+// many tokens are listed at a time as there is room for.
 inline uint64_t cut_whole_in_order(const Kept& kept, double need) {
   const int64_t most = kept.work.room - kBlock;
-  uint64_t high = key_above(kept.law.top);
-  double running = 0;
-  for (int64_t k = most; high > kept.cut; k += most) {
+  uint64_t high = exact_key(kept);
+  if (high < kept.cut) return kept.cut;
+  double running = weight_of(weigh_from(kept.row, kept.work, kept.law, high));
+  const int64_t exact = count_from(kept.row, kept.work.best, high);
+  for (int64_t k = exact + most; high > kept.cut; k += most) {
     const uint64_t low = cut_at_count(kept, k).cut;
     const int64_t count = list_between(kept.row, kept.work, low, high);
     if (count <= 0) break;  // the row has changed since the scan
