@@ -107,7 +107,7 @@ def _token_at(bits: Bits, wide: int, total: float, r: float, cut: Cut, law: Any)
 
 
 @compiled
-def _draw(
+def draw_floats(
     bits: Bits, running: NDArray[np.float64], cut: Cut, law: Any, place: Any, tokens: Any
 ) -> None:
     """Draw tokens at a place, and on the streams after it; `running` is that of `add_to`."""
@@ -156,7 +156,7 @@ class FixedRow(Row):
     def draw(self, cut: int, law: Law, place: Any, tokens: NDArray[np.int64]) -> None:
         """Draw from what a cut keeps."""
         self.mass(cut, law)
-        _draw(self.bits, self._sums, parts_of(cut), law, place, tokens)
+        draw_floats(self.bits, self._sums, parts_of(cut), law, place, tokens)
 
     def nucleus(self, cut: int, law: Law, top_p: float) -> int:
         """Cut of top_p, a float32 below 1, on what a cut has left.
