@@ -62,9 +62,7 @@ class FastSum {
   void add(const Power<Pack>& v) { lanes_ = add_exact_product(v.p, v.half, lanes_); }
   double total() const {
     const Floats lanes = (lanes_.vector[0] + lanes_.vector[1]) + (lanes_.vector[2] + lanes_.vector[3]);
-    float sum = 0;
-    for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
-    return 2.0 * static_cast<double>(sum);
+    return 2.0 * static_cast<double>(sum_of(lanes));
   }
 
  private:

@@ -220,7 +220,9 @@ inline float largest(Parts parts) {
   return a > b ? a : b;
 }
 
-inline int32_t sum_of(Ints lanes) {
+// Of floats, in an order that the number of lanes decides.
+template <class Vector>
+inline auto sum_of(Vector lanes) {
   if (kLanes >= 16) lanes += exchange_8(lanes);
   if (kLanes >= 8) lanes += exchange_4(lanes);
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);

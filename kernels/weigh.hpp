@@ -25,12 +25,16 @@ inline RuleBlock rule_block(const Kept& kept, int64_t start) {
   const uint64_t* const keys = kept.work.keys;
   const char* const values = listed_values(kept.work);
   const int64_t block = token_of(keys[start]) / kRuleBlock;
+  int64_t end = start + 1;
+  while (end < kept.count && token_of(keys[end]) / kRuleBlock == block) ++end;
+  // Most blocks hold a token or two of a short list: whatever their lanes, theirs is the only sum.
+  if (end == start + 1) return {end, load_one(values + 4 * start)};
+  if (end == start + 2) return {end, load_one(values + 4 * start) + load_one(values + 4 * start + 4)};
   float lanes[kRuleLanes] = {};
-  int64_t i = start;
-  for (; i < kept.count && token_of(keys[i]) / kRuleBlock == block; ++i) {
+  for (int64_t i = start; i < end; ++i) {
     lanes[token_of(keys[i]) % kRuleLanes] += load_one(values + 4 * i);
   }
-  return {i, sum_of_rule_lanes(lanes)};
+  return {end, sum_of_rule_lanes(lanes)};
 }
 
 inline double weigh_listed_fixed(const Kept& kept) {
@@ -48,8 +52,7 @@ inline double weigh_listed_fast(const Kept& kept) {
   Floats lanes = {};
   int64_t i = 0;
   for (; i + kLanes <= kept.count; i += kLanes) lanes += load(values + 4 * i);
-  float sum = 0;
-  for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
+  float sum = sum_of(lanes);
   for (; i < kept.count; ++i) sum += load_one(values + 4 * i);
   return sum;
 }

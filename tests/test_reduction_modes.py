@@ -1,7 +1,7 @@
 """The oracle for the reduction modes: native and numba == reference, bit for bit, but in fast.
 
 A question is a job in one mode and what is asked of it. The reference answers each once, every
-engine is held to it. What fast promises, a token of the right law, is held in `test_fast_mode`.
+engine is held to it. What fast promises, a token of the right law, `test_reduction_fast` holds.
 """
 
 from __future__ import annotations
