@@ -29,7 +29,7 @@ FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
 TYPES_OF_LOOPS = """
 import numpy as np
 from fastsample import log_softmax, sample, softmax
-from fastsample.jit import draws, keys, mass, mode, select
+from fastsample.jit import draws, fixed, keys, mass, mode, select
 rows = np.random.default_rng(0).normal(size=(3, 5000)).astype(np.float32)
 frozen = rows.copy()
 frozen.flags.writeable = False
@@ -37,9 +37,13 @@ for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
     for how in ({}, {"temperature": 0.5, "top_k": 50, "top_p": 0.9, "min_p": 0.1},
                 {"top_p": 0.999}, {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
         for place in ({"seed": 1, "position": 0}, {"seed": 2**64 - 1, "position": 2**64 - 1}):
-            sample(logits, **how, **place, stream="row", logprobs=2, engine="numba")
-    softmax(logits, engine="numba"), log_softmax(logits, engine="numba")
-for room in (draws, keys, mass, mode, select):
+            for reduction in ("exact", "fixed"):
+                sample(logits, **how, **place, stream="row", logprobs=2, form=("raw", "processed"),
+                       reduction=reduction, engine="numba")
+    for reduction in ("exact", "fixed"):
+        softmax(logits, reduction=reduction, engine="numba")
+        log_softmax(logits, reduction=reduction, engine="numba")
+for room in (draws, fixed, keys, mass, mode, select):
     for name, loop in vars(room).items():
         if hasattr(loop, "nopython_signatures") and loop.__module__ == room.__name__:
             print(room.__name__, name, len(loop.nopython_signatures))
@@ -84,17 +88,19 @@ def test_every_loop_is_compiled_once() -> None:
     """Neither writable rows nor large seeds make another type, which would cost seconds."""
     counts = dict(line.rsplit(" ", 1) for line in run(TYPES_OF_LOOPS).splitlines())
     assert {name: count for name, count in counts.items() if count != "1"} == {}
-    assert len(counts) > 15
+    assert len(counts) > 20
 
 
 def test_no_multiply_and_add_is_fused() -> None:
-    from fastsample.jit import draws, mass, select
+    from fastsample.jit import draws, fixed, mass, select
 
     rows = np.random.default_rng(2).normal(size=(1, 5000)).astype(np.float32)
-    fastsample.softmax(rows, engine="numba")
-    for top_p in (0.5, 0.9999):
-        fastsample.sample(rows, top_p=top_p, engine="numba")
+    for mode in ("exact", "fixed"):
+        fastsample.softmax(rows, engine="numba", reduction=mode)
+        for top_p in (0.5, 0.9999):
+            fastsample.sample(rows, top_p=top_p, engine="numba", reduction=mode)
     loops = {mass.weigh_to, mass.write_powers, select.select, draws.draw}
+    loops |= {fixed.add_to, fixed.write_powers_to, fixed.draw_floats}
     for loop in loops:
         assert loop.nopython_signatures
         for code in loop.inspect_asm().values():

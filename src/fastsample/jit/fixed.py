@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from . import compiled
 from .draws import LOW, uniform
-from .keys import ALL, BLOCK, Bits, Cut, logit_of, order_of, parts_of, unread, unread_order
-from .mass import masses_of, power_of, write_powers
+from .keys import BLOCK, Bits, Cut, logit_of, order_of, parts_of, unread, unread_order
+from .mass import masses_of, power_of, write_powers_of
 from .row import Law, Row
 
 _LANES, _WIDE = 16, 4096
@@ -77,6 +77,21 @@ def add_to(
 
 
 @compiled
+def write_powers_to(bits: Bits, law: Any, out: NDArray[np.float32]) -> Any:
+    """Write 2**y of each token, y down to -126 and 0 below; return the row's W."""
+    powers, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float32)
+    total = np.float64(0)
+    for start in range(0, len(bits), _WIDE):
+        for first in range(start, min(start + _WIDE, len(bits)), BLOCK):
+            end = min(first + BLOCK, len(bits))
+            powers[end - first :] = _ZERO
+            write_powers_of(bits[first:end], law, out[first:end], powers)
+            _add_lanes(powers, lanes)
+        total += _total_of(lanes)
+    return total
+
+
+@compiled
 def _token_at(bits: Bits, wide: int, total: float, r: float, cut: Cut, law: Any) -> Any:
     """Token of a wide block at which a running total exceeds r, or the last that is kept."""
     logits = bits.view(np.float32)
@@ -92,7 +107,7 @@ def _token_at(bits: Bits, wide: int, total: float, r: float, cut: Cut, law: Any)
 
 
 @compiled
-def _draw(
+def draw_floats(
     bits: Bits, running: NDArray[np.float64], cut: Cut, law: Any, place: Any, tokens: Any
 ) -> None:
     """Draw tokens at a place, and on the streams after it; `running` is that of `add_to`."""
@@ -135,15 +150,13 @@ class FixedRow(Row):
         return masses
 
     def write_powers(self, law: Law, out: NDArray[np.float32]) -> float:
-        """Write 2**y of each token; return the row's mass. `out` may be the row, so W is first."""
-        total = self.mass(ALL, law)
-        write_powers(self.bits, law, out)
-        return total
+        """Write 2**y of each token; return the row's mass. `out` may be the row."""
+        return float(write_powers_to(self.bits, law, out))
 
     def draw(self, cut: int, law: Law, place: Any, tokens: NDArray[np.int64]) -> None:
         """Draw from what a cut keeps."""
         self.mass(cut, law)
-        _draw(self.bits, self._sums, parts_of(cut), law, place, tokens)
+        draw_floats(self.bits, self._sums, parts_of(cut), law, place, tokens)
 
     def nucleus(self, cut: int, law: Law, top_p: float) -> int:
         """Cut of top_p, a float32 below 1, on what a cut has left.

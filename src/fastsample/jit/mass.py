@@ -16,7 +16,7 @@ from . import compiled
 from .keys import BLOCK, LOWEST, Bits, Cut, logit_of, order_of, unread, unread_order
 
 _FLOOR, _LOWEST_NORMAL, _ZERO, _ONE, _TWELVE = (np.float32(x) for x in (-64, -126, 0, 1, 12))
-_WEIGHTLESS = np.float32(-41.0)
+_WEIGHTLESS, _LEAST = np.float32(-41.0), np.float32(2.0**-64)
 _ROUNDER = np.float32(12582912.0)
 _C1, _C2, _C3, _C4, _C5 = (
     np.float32(float.fromhex(c))
@@ -26,6 +26,7 @@ _SLIVER = np.float32(1.5 * 2.0**-17)
 _BITS_OF_ONE, _BITS_OF_TWELVE, _BITS_OF_SLIVER = (
     x.view(np.int32) for x in (_ONE, _TWELVE, _SLIVER)
 )
+_BITS_OF_MINUS_INF = np.float32(-np.inf).view(np.int32)
 
 
 @compiled
@@ -148,6 +149,19 @@ def write_powers(bits: Bits, law: Any, out: NDArray[np.float32]) -> Any:
             out[i] = v if y >= _LOWEST_NORMAL else _ZERO
         total += (np.int64(highs) << 20) + lows
     return total
+
+
+@compiled
+def write_powers_of(part: Bits, law: Any, out: NDArray[np.float32], floored: Any) -> None:
+    """Write 2**y of some tokens as `write_powers` does, and their float32 masses to `floored`."""
+    top, scale = law
+    logits = part.view(np.float32)
+    for i in range(len(part)):
+        least = _LEAST if part[i] != _BITS_OF_MINUS_INF else _ZERO
+        y = (logits[i] - top) * scale
+        v = _power(y if y > _LOWEST_NORMAL else _LOWEST_NORMAL)
+        floored[i] = v if y > _FLOOR else least
+        out[i] = v if y >= _LOWEST_NORMAL else _ZERO
 
 
 @compiled
