@@ -83,8 +83,9 @@ def test_rule_page_states_the_constants_of_the_reference() -> None:
     if not page.exists():
         pytest.skip("docs/rule.md is not beside the tests")
     stated = set(re.findall(r"0x[0-9a-f.]+(?:p[+-]?\d+)?", page.read_text().lower()))
-    reference = importlib.resources.files("fastsample").joinpath("reference.py")
-    source = reference.read_text(encoding="utf-8").lower()
+    package = importlib.resources.files("fastsample")
+    rooms = [package.joinpath(f"{name}.py") for name in ("reference", "reference_mass")]
+    source = "".join(room.read_text(encoding="utf-8") for room in rooms).lower()
     assert len(stated) == 20
     assert sorted(constant for constant in stated if constant not in source) == []
 
