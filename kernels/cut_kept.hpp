@@ -56,7 +56,10 @@ inline Found cut_at_mass(const Kept& kept, uint64_t need) {
     const int64_t count = list_head(kept, kFirstNucleus);
     if (count != kTooMany) {
       const uint64_t weight = weigh_listed(kept.work, kept.law, count);
-      if (weight >= need) return {cut_of_listed<true>(kept, count, need), true, count};
+      if (weight >= need) {
+        const uint64_t cut = cut_of_listed<true>(kept, count, need);
+        return {cut, true, count, false, listed_weight_from(kept, count, cut)};
+      }
       bracket.high = smallest(kept.work.keys, count);
       bracket.above = weight;
     }

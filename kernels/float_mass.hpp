@@ -1,5 +1,5 @@
-// Rule 8: masses as float32, v = 2^y, and their sums: in one order whatever the machine (fixed), or in the
-// quickest (fast). All sums are halved, as the powers are, until they are told: that changes no bit.
+// Rule 8: masses as float32, v = 2^y, and their sums: in one order whatever the machine (fixed), in the
+// quickest (fast), or nearly without rounding (wide), to show where the order does not matter. All sums are halved, as the powers are, until they are told: that changes no bit.
 #pragma once
 
 #include "mass.hpp"
@@ -67,6 +67,34 @@ class FastSum {
 
  private:
   Pack lanes_ = {};
+};
+
+// In float64, over a span.
+class WideSum {
+ public:
+  typedef double Total;
+  static constexpr bool kHasZeros = false;
+  static constexpr int64_t kBlocks = kSpan;
+
+  void add(const Power<Pack>& v) {
+    typedef float HalfFloats __attribute__((vector_size(2 * kLanes)));
+    for (int i = 0; i < kPack; ++i) {
+      const Floats values = v.p.vector[i] * v.half.vector[i];
+      HalfFloats halves[2];
+      std::memcpy(halves, &values, sizeof halves);
+      for (int half = 0; half < 2; ++half) lanes_[half] += __builtin_convertvector(halves[half], Doubles);
+    }
+  }
+  double total() const {
+    const Doubles lanes = lanes_[0] + lanes_[1];
+    double sum = 0;
+    for (int lane = 0; lane < kLanes / 2; ++lane) sum += lanes[lane];
+    return 2.0 * sum;
+  }
+
+ private:
+  typedef double Doubles __attribute__((vector_size(4 * kLanes)));
+  Doubles lanes_[2] = {};
 };
 
 }  // namespace

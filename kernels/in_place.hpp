@@ -22,8 +22,8 @@ struct Found {
   uint64_t cut;
   bool listed = false;   // `count` keys are listed, these tokens among them
   int64_t count = 0;
-  bool weighed = false;  // work.sums are theirs, and so is
-  uint64_t total = 0;    // this mass
+  bool weighed = false;  // work.sums are theirs
+  uint64_t total = 0;    // their mass, where they are weighed or the reduction is not exact; 0: not known
 };
 
 template <bool kByMass>
@@ -35,6 +35,10 @@ uint64_t weight_from_key(const Kept& kept, uint64_t key) {
 template <bool kByMass>
 uint64_t weight_of_listed(const Kept& kept, int64_t count) {
   return kByMass ? weigh_listed(kept.work, kept.law, count) : static_cast<uint64_t>(count);
+}
+
+inline uint64_t listed_weight_from(const Kept& kept, int64_t count, uint64_t key) {
+  return weight_from(kept.work.keys, kept.work.masses, count, key);
 }
 
 template <bool kByMass>
@@ -231,15 +235,20 @@ class Search {
     found->cut = cut_of_listed<kByMass>(kept_, count, need_ - bracket_.above);
     found->listed = bracket_.high == top_;
     found->count = count;
-    if (!kByMass || found->listed || summed_ != bracket_.high) return true;
-    found->weighed = true;
-    found->total = bracket_.above;
-    for (int64_t i = 0; i < count; ++i) {
-      if (kept_.work.keys[i] < found->cut) continue;
-      kept_.work.sums[token_of(kept_.work.keys[i]) / (kSpan * kBlock)] += kept_.work.masses[i];
-      found->total += kept_.work.masses[i];
+    if (!kByMass) return true;
+    found->weighed = !found->listed && summed_ == bracket_.high;
+    if (found->weighed) add_listed_to_sums(count, found->cut);
+    if (found->weighed || kept_.reduction != kExact) {
+      found->total = bracket_.above + listed_weight_from(kept_, count, found->cut);
     }
     return true;
+  }
+
+  void add_listed_to_sums(int64_t count, uint64_t cut) const {
+    for (int64_t i = 0; i < count; ++i) {
+      if (kept_.work.keys[i] < cut) continue;
+      kept_.work.sums[token_of(kept_.work.keys[i]) / (kSpan * kBlock)] += kept_.work.masses[i];
+    }
   }
 
   // Looks for the cut among tokens of one logit, which are too many to list: they weigh the same.

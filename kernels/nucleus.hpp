@@ -1,5 +1,5 @@
-// Rule 5's top_p under each reduction: what a nucleus must weigh, and the cut where it does. What the fixed
-// one adds in rule 3's order is found by integer masses, in any order, wherever that gives the same sums.
+// Rule 5's top_p under each reduction: what a nucleus must weigh, and the cut where it does. The fixed one adds
+// float masses in rule 3's order; integer masses, in any order, find the same cut unless it is a close thing.
 #pragma once
 
 #include "cut_kept.hpp"
@@ -22,7 +22,7 @@ inline double float_need(float top_p, double weight) {
 }
 inline uint64_t as_integer_need(double need) {
   const double units = need * 0x1p40;
-  if (!(units > 1)) return 1;
+  if (!(units > 1 && units < 0x1p63)) return 1;  // not below 2^63: the row has changed since the scan
   const uint64_t whole = static_cast<uint64_t>(units);
   return whole + (static_cast<double>(whole) < units);
 }
@@ -39,6 +39,27 @@ inline bool sums_are_exact(Law law, uint64_t cut, uint64_t need) {
   std::memcpy(&bits, &value, sizeof bits);
   const int exponent = static_cast<int>(bits >> 23) - 127;
   return need + mass_of(law, logit) <= uint64_t{1} << (69 + exponent < 63 ? 69 + exponent : 63);
+}
+
+// Whether it is that cut for another reason: the sum is too far from `need`, there and before it, for rounding
+// to matter. `total` is about what the tokens from the cut up weigh, `value` the cut's own mass.
+inline bool is_sure(double total, double value, double slack, double need) {
+  return total - value + slack < need && need <= total - slack;
+}
+// How far a float64 sum over `count` tokens can be from the true one in rule 3's order, half a last bit of the
+// weight for each, and by lanes and spans, which takes fewer steps; a quarter more is allowed for.
+inline double sum_slack(const Kept& kept, int64_t count) {
+  return 1.25 * 0x1p-53 * kept.weight * static_cast<double>(count + 4096);
+}
+inline bool surely_cuts(const Kept& kept, uint64_t cut, uint64_t total, int64_t count, double need) {
+  const double slack = 0x1p-41 * static_cast<double>(count) + sum_slack(kept, count);
+  return is_sure(weight_of(total), weight_of(mass_of(kept.law, logit_of(cut))), slack, need);
+}
+// The same by a sum of float masses, for smaller masses than integers can tell apart.
+inline bool surely_cuts_whole(const Kept& kept, uint64_t cut, double need) {
+  const double total = weigh_floats_from<WideSum>(kept.row, kept.work, kept.law, cut);
+  const double value = static_cast<double>(value_of(kept.law, logit_of(cut)));
+  return is_sure(total, value, sum_slack(kept, kept.row.vocabulary()), need);
 }
 
 // Adds the float masses of sorted keys to a running sum until it reaches `need`; returns that key, or kNoKey.
@@ -102,6 +123,9 @@ inline Found nucleus_of_whole(Kept& kept, float top_p) {
   kept.total = as_integer_need(kept.weight);
   const Found found = cut_at_mass(kept, integer_need);
   if (kept.reduction == kFast || sums_are_exact(kept.law, found.cut, integer_need)) return found;
+  const bool known = found.total > 0;
+  if (known && surely_cuts(kept, found.cut, found.total, kept.row.vocabulary(), need)) return found;
+  if (known && surely_cuts_whole(kept, found.cut, need)) return found;
   return {cut_whole_in_order(kept, need)};
 }
 
@@ -113,6 +137,8 @@ inline uint64_t nucleus_of_listed(Kept& kept, float top_p) {
   weigh_listed(kept.work, kept.law, kept.count);
   const uint64_t cut = cut_by_mass(kept, integer_need);
   if (kept.reduction == kFast || sums_are_exact(kept.law, cut, integer_need)) return cut;
+  const uint64_t total = listed_weight_from(kept, kept.count, cut);
+  if (cut > 0 && surely_cuts(kept, cut, total, kept.count, need)) return cut;
   return cut_listed_in_order(kept, need);
 }
 
