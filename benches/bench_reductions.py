@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rivals import OURS, TORCH, is_installed
 from rows import GENERATOR, RowSet
-from settings import FIXED_LIMIT, SETTINGS, Setting, exact_limit
+from settings import FIXED_LIMIT, SETTINGS, Setting, edges, exact_limit
 
 import fastsample
 
@@ -35,7 +35,9 @@ def limit_of(reduction: str, name: str) -> float | None:
 
 
 @each_promise
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize(
+    "setting", (*SETTINGS, *edges(ROWS.vocabulary)), ids=lambda setting: setting.name
+)
 def test_draw(bench: Bench, setting: Setting, reduction: str) -> None:
     """One row, one thread, one token."""
 

@@ -95,8 +95,8 @@ inline uint64_t middle_of_range(const uint64_t* keys, int64_t count) {
   return low + (high - low) / 2 + 1;
 }
 
-// Quickselect by weight: halves the candidates by a pivot until few are left; `scratch` holds what is left of them. All of them
-// together must weigh at least `need`, and `need` at least 1.
+// Quickselect by weight: halves the candidates by a pivot until few are left; `scratch` holds what is left of
+// them. All of them together must weigh at least `need`, and `need` at least 1.
 inline uint64_t cut_among(Weighed candidates, int64_t count, uint64_t need, Weighed scratch) {
   bool fooled = false;
   while (count > kFew) {
@@ -118,8 +118,9 @@ inline uint64_t cut_among(Weighed candidates, int64_t count, uint64_t need, Weig
 
 // ---- order: only for what is listed to a caller ---------------------------------------------------------
 
-// Sorts keys, which come in ascending token, into rule 3's order; `scratch` has room for as many. A radix
-// sort by digits of the logit from the last to the first, each pass stable, so equal logits stay in ascending token.
+// Sorts keys, which come in ascending token, into rule 3's order; `scratch` has room for as many. A radix sort
+// by digits of the logit from the last to the first, each pass stable, so equal logits stay in ascending
+// token.
 inline void sort_keys(uint64_t* keys, uint64_t* scratch, int64_t count) {
   constexpr int kDigits = 256;
   for (int shift = 32; shift < 64; shift += 8) {

@@ -50,7 +50,7 @@ inline int64_t last_with_mass(const char* values, int64_t count) {
 }
 
 inline int64_t draw_listed_by_floats(const Kept& kept, double r) {
-  const char* const values = listed_values(kept.work);
+  const char* const values = listed_float_masses(kept.work);
   double before = 0;
   int64_t start = 0;
   int64_t end = kept.count;
@@ -68,12 +68,12 @@ inline int64_t draw_listed_by_floats(const Kept& kept, double r) {
 }
 
 // The float masses of one block of a whole kept set, in ascending token.
-inline void block_values(const Kept& kept, int64_t b, char* values) {
+inline void block_float_masses(const Kept& kept, int64_t b, char* values) {
   const char* block = kept.row.block(b);
   const Cut cut(kept.cut);
   for (int64_t i = 0; i < kBlock; i += kLanes) {
     const Floats logits = load(block + 4 * i);
-    const Floats masses = values_of(kept.law, logits);
+    const Floats masses = float_masses_of(kept.law, logits);
     store(values + 4 * i, logits >= cut.bound_at(b * kBlock + i) ? masses : Floats{});
   }
 }
@@ -89,7 +89,7 @@ int64_t draw_whole_by_floats(const Kept& kept, double r) {
   const int64_t after = (span + 1) * Sum::kBlocks;
   for (int64_t b = span * Sum::kBlocks; b < after && b < kept.row.blocks(); ++b) {
     if (kept.work.best[b] < logit_of(kept.cut)) continue;
-    block_values(kept, b, values);
+    block_float_masses(kept, b, values);
     const int64_t place = first_to_exceed(values, kBlock, r, &before);
     if (place < kBlock) return b * kBlock + place;
     const int64_t end = last_with_mass(values, kBlock);

@@ -1,5 +1,6 @@
 // Rule 8: masses as float32, v = 2^y, and their sums: in one order whatever the machine (fixed), in the
-// quickest (fast), or nearly without rounding (wide), to show where the order does not matter. All sums are halved, as the powers are, until they are told: that changes no bit.
+// quickest (fast), or nearly without rounding (wide), to show where the order does not matter. All sums are
+// halved, as the powers are, until they are told: that changes no bit.
 #pragma once
 
 #include "mass.hpp"
@@ -9,13 +10,13 @@ namespace FASTSAMPLE_ISA {
 namespace {
 
 // As many masses as there are lanes; -inf has none.
-inline Floats values_of(Law law, Floats logits) {
+inline Floats float_masses_of(Law law, Floats logits) {
   const Power<Floats> v = power(exponents(law, logits));
   const Floats values = v.p * doubled(v.half);
   return logits >= fill(kLowest) ? values : Floats{};
 }
 
-inline float value_of(Law law, float logit) { return values_of(law, fill(logit))[0]; }
+inline float float_mass_of(Law law, float logit) { return float_masses_of(law, fill(logit))[0]; }
 
 // Rule 8's order: 16 lanes by token inside aligned blocks of 4,096 tokens.
 constexpr int kRuleLanes = 16;

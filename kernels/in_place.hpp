@@ -103,9 +103,9 @@ inline double sum_of_squares(const uint64_t* words, int64_t count) {
 
 // The logits of the two listed keys where these weights are reached, as a guess.
 template <bool kByMass>
-Guess between_weights(const Kept& kept, Spread spread, double high, double low) {
-  const uint64_t last = cut_of_listed<kByMass>(kept, spread.count, static_cast<uint64_t>(low));
-  const uint64_t first = cut_of_listed<kByMass>(kept, spread.count, static_cast<uint64_t>(high));
+Guess between_weights(const Kept& kept, Spread spread, double less, double more) {
+  const uint64_t last = cut_of_listed<kByMass>(kept, spread.count, static_cast<uint64_t>(more));
+  const uint64_t first = cut_of_listed<kByMass>(kept, spread.count, static_cast<uint64_t>(less));
   return {first_key_of(logit_of(last)), key_above(logit_of(first))};
 }
 
@@ -152,7 +152,8 @@ Guess guess_by_spread(const Kept& kept, const Bracket& bracket, uint64_t need, i
   const double squares = kByMass ? sum_of_squares(kept.work.masses, count) : weight;
   const double share = static_cast<double>(need - bracket.above) /
                        static_cast<double>(bracket.below - bracket.above);
-  const double slack = 1.5 * __builtin_sqrt(share * (1 - share) * squares) + weight / static_cast<double>(count);
+  const double slack =
+      1.5 * __builtin_sqrt(share * (1 - share) * squares) + weight / static_cast<double>(count);
   const Spread spread = {count, static_cast<double>(all) / static_cast<double>(vectors)};
   Guess guess = guess_around<kByMass>(kept, spread, weight, share * weight, slack);
   guess.low = guess.low > bracket.low ? guess.low : bracket.low;

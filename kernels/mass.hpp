@@ -88,8 +88,9 @@ template <class V>
 inline V high_part(const Power<V>& v) {
   return add_exact_product(v.p, v.half, 6.0f);
 }
-// The rule's (v - (high - 12)) + 1.5 * 2^-17: its first two differences are exact, and so is the one here
-// that takes both constants off at once, a multiple of half the rule's 2^-20 like them; either way one rounding is left.
+// The rule's (v - (high - 12)) + 1.5 * 2^-17: its first two differences are exact, and so is the one here that
+// takes both constants off at once, a multiple of half the rule's 2^-20 like them; either way one rounding is
+// left.
 template <class V>
 inline V low_part(const Power<V>& v, const V& high) {
   return add_exact_product(v.p, v.half, (6.0f + 0x1.8p-18f) - high);

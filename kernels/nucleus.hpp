@@ -33,7 +33,7 @@ inline uint64_t as_integer_need(double need) {
 // do not always fall with the logit, but none before the cut is half as large as the cut's.
 inline bool sums_are_exact(Law law, uint64_t cut, uint64_t need) {
   const float logit = logit_of(cut);
-  const float value = logit >= kLowest ? value_of(law, logit) : 0.0f;
+  const float value = logit >= kLowest ? float_mass_of(law, logit) : 0.0f;
   if (value < 0x1p-16f) return false;
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -58,14 +58,14 @@ inline bool surely_cuts(const Kept& kept, uint64_t cut, uint64_t total, int64_t 
 // The same by a sum of float masses, for smaller masses than integers can tell apart.
 inline bool surely_cuts_whole(const Kept& kept, uint64_t cut, double need) {
   const double total = weigh_floats_from<WideSum>(kept.row, kept.work, kept.law, cut);
-  const double value = static_cast<double>(value_of(kept.law, logit_of(cut)));
+  const double value = static_cast<double>(float_mass_of(kept.law, logit_of(cut)));
   return is_sure(total, value, sum_slack(kept, kept.row.vocabulary()), need);
 }
 
 // Adds the float masses of sorted keys to a running sum until it reaches `need`; returns that key, or kNoKey.
 inline uint64_t first_to_reach(Law law, const uint64_t* keys, int64_t count, double need, double* running) {
   for (int64_t i = 0; i < count; i += kLanes) {
-    const Floats values = values_of(law, logits_of(keys + i));
+    const Floats values = float_masses_of(law, logits_of(keys + i));
     for (int lane = 0; lane < kLanes && i + lane < count; ++lane) {
       *running += static_cast<double>(values[lane]);
       if (*running >= need) return keys[i + lane];

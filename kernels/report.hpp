@@ -31,7 +31,7 @@ inline double logprob(const Told& told, uint64_t key) {
   }
   if (key < told.cut || logit == -kInfinity) return -static_cast<double>(kInfinity);
   if (told.reduction != kExact) {
-    return natural_log(static_cast<double>(value_of(told.law, logit))) - told.log_total;
+    return natural_log(static_cast<double>(float_mass_of(told.law, logit))) - told.log_total;
   }
   const uint64_t mass = mass_of(told.law, logit);
   return mass == 0 ? -static_cast<double>(kInfinity) : log_of(mass) - told.log_total;

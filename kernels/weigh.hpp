@@ -8,11 +8,11 @@ namespace FASTSAMPLE_ISA {
 namespace {
 
 // The float masses of listed keys lie where their integer masses would.
-inline char* listed_values(const Workspace& work) { return reinterpret_cast<char*>(work.masses); }
+inline char* listed_float_masses(const Workspace& work) { return reinterpret_cast<char*>(work.masses); }
 
-inline void list_values(const Kept& kept) {
+inline void list_float_masses(const Kept& kept) {
   for (int64_t i = 0; i < kept.count; i += kLanes) {
-    store(listed_values(kept.work) + 4 * i, values_of(kept.law, logits_of(kept.work.keys + i)));
+    store(listed_float_masses(kept.work) + 4 * i, float_masses_of(kept.law, logits_of(kept.work.keys + i)));
   }
 }
 
@@ -23,7 +23,7 @@ struct RuleBlock {
 };
 inline RuleBlock rule_block(const Kept& kept, int64_t start) {
   const uint64_t* const keys = kept.work.keys;
-  const char* const values = listed_values(kept.work);
+  const char* const values = listed_float_masses(kept.work);
   const int64_t block = token_of(keys[start]) / kRuleBlock;
   int64_t end = start + 1;
   while (end < kept.count && token_of(keys[end]) / kRuleBlock == block) ++end;
@@ -48,7 +48,7 @@ inline double weigh_listed_fixed(const Kept& kept) {
 }
 
 inline double weigh_listed_fast(const Kept& kept) {
-  const char* const values = listed_values(kept.work);
+  const char* const values = listed_float_masses(kept.work);
   Floats lanes = {};
   int64_t i = 0;
   for (; i + kLanes <= kept.count; i += kLanes) lanes += load(values + 4 * i);
@@ -65,7 +65,7 @@ inline void weigh_floats(Kept& kept) {
                         : weigh_floats_from<FastSum>(kept.row, kept.work, kept.law, kept.cut);
     return;
   }
-  list_values(kept);
+  list_float_masses(kept);
   kept.weight = fixed ? weigh_listed_fixed(kept) : weigh_listed_fast(kept);
 }
 
