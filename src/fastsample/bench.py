@@ -152,7 +152,8 @@ def measure(
     if naive:
         sorts, wide = by_row(NaiveSampler(params), batch), items.astype(np.float32, copy=False)
         latencies |= in_turns({NAIVE: sorts}, wide, repeat, batch)
-    used, dtype = isa or str(info()["isa"]), rows.dtype.name
+    facts, dtype = info(), rows.dtype.name
+    used = isa or facts["isa"] or facts["engine"]
     return Run(file, rows.shape, dtype, batch, params, repeat, used, n_threads, load, latencies)
 
 

@@ -238,5 +238,7 @@ def drawn_line(
 def print_info(console: Console, facts: dict[str, Any]) -> None:
     """Print what `fastsample.info()` tells, one fact a line."""
     for name, value in facts.items():
-        fact = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-        console.print(Text(f"{name + ':':<14} {fact}"), soft_wrap=True)
+        fact = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        console.print(
+            Text(f"{name + ':':<14} {'-' if fact in (None, '') else fact}"), soft_wrap=True
+        )
