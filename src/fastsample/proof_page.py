@@ -53,8 +53,7 @@ def prove(
 ) -> None:
     """Prove here that a token depends on row, parameters, seed, position and stream alone.
 
-    Leaves with status 0 where every answer was equal, and with 1 where one was not; with 2 where
-    that could not be found out, or not be printed.
+    Leaves with status 0 if all answers were equal, 1 if one was not, 2 if nothing could be told.
     """
     logits = None if file is None else read_rows(file, ("float32", "float16"))
     with bar() as progress:
