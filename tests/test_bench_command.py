@@ -18,7 +18,7 @@ pytest.importorskip("rich")
 
 from typer.testing import CliRunner
 
-from fastsample import Latency, stopwatch
+from fastsample import Latency, Sampler, stopwatch
 from fastsample import bench as room
 from fastsample.cli import app
 
@@ -60,6 +60,24 @@ def test_it_prints_percentiles_of_all_three(file: Path) -> None:
         assert 0 < p50 <= p90 <= p99 <= most
         assert in_max > 0
     assert in_max == 1
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fixed", "fast"])
+def test_a_reduction_is_drawn_in_and_named(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduction: str
+) -> None:
+    made = []
+
+    def sampler(*arguments: Any, **how: Any) -> Sampler:
+        made.append(how["reduction"])
+        return Sampler(*arguments, **how)
+
+    monkeypatch.setattr(room, "Sampler", sampler)
+    path = tmp_path / "figures.json"
+    result = run(file, "--repeat", 1, "--reduction", reduction, "--json", path)
+    assert (result.exit_code, made) == (0, [reduction])
+    assert json.loads(path.read_text(encoding="utf-8"))["reduction"] == reduction
+    assert (f", reduction {reduction}\n" in result.stdout) == (reduction != "exact")
 
 
 def test_it_prints_a_histogram(file: Path) -> None:
@@ -218,6 +236,7 @@ def test_rows_of_two_bytes_a_logit(file: Path) -> None:
         ("--batch", 0, "--batch must be in [1, 5], the rows of "),
         ("--batch", 6, "--batch must be in [1, 5], the rows of "),
         ("--top-p", 1.3, "`top_p` must be in [0, 1], got 1.3"),
+        ("--reduction", "half", '`reduction` must be "exact", "fixed" or "fast", got'),
         ("--temperature", -1, "`temperature` must be"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -17,7 +18,9 @@ from support import native
 from typer.testing import CliRunner
 
 import fastsample
+from fastsample import engines
 from fastsample.cli import app, visible
+from fastsample.engines import has_numba
 
 WORDS = [" the", "a b", "\n", "[bold]", "x", "\t", "z"]
 LOGITS = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
@@ -242,6 +245,30 @@ def test_info_prints_every_fact():
     assert result.exit_code == 0
     for name in fastsample.info():
         assert f"{name}:" in result.stdout
+
+
+def test_info_tells_engines_and_instruction_sets_apart():
+    facts = fastsample.info()
+    assert facts["engine"] == facts["engines"][0]
+    assert facts["engines"][-1] == "reference"
+    assert ("native" in facts["engines"]) == (native is not None) == (facts["isa"] is not None)
+    assert ("numba" in facts["engines"]) == has_numba()
+    if has_numba():
+        assert facts["numba"] == importlib.import_module("numba").__version__
+
+
+@pytest.mark.parametrize("with_numba", [True, False])
+def test_info_without_the_extension(monkeypatch, with_numba):
+    for room in (engines, importlib.import_module("fastsample.info")):
+        monkeypatch.setattr(room, "has_native", lambda: False)
+        monkeypatch.setattr(room, "has_numba", lambda: with_numba)
+    if with_numba and not has_numba():
+        pytest.skip("numba is not installed")
+    page = run("info").stdout
+    found = ["numba", "reference"] if with_numba else ["reference"]
+    assert f"engines:       {', '.join(found)}\n" in page
+    assert f"engine:        {found[0]}\n" in page
+    assert "isa:           -\n" in page
 
 
 def test_module_is_the_command_line():

@@ -164,7 +164,8 @@ SLOW = (
     *("torch", "numba", "triton", "typer", "rich", "matplotlib", "ml_dtypes"),
     *("hashlib", "hmac", "secrets", "random", "inspect", "subprocess", "json", "asyncio"),
     *("importlib.metadata", "multiprocessing", "concurrent.futures", "numpy.testing"),
-    *("fastsample.cli", "fastsample.demo", "fastsample.engines.reference"),
+    *("ctypes", "select", "signal", "pickle", "tempfile", "uuid"),
+    *("fastsample.cli", "fastsample.demo", "fastsample.engines.reference", "fastsample.proof"),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,10 @@ pytest.importorskip("rich")
 
 from faults import other_token
 from rich.console import Console
+from support import native
 from typer.testing import CliRunner
 
-from fastsample import proof_page
+from fastsample import proof_page, sample
 from fastsample.cli import app
 from fastsample.proof import Report
 from fastsample.proof.answers import Doors
@@ -42,7 +44,12 @@ def briefly(doors: Doors) -> Any:
 
 
 def run(*arguments: Any) -> Any:
-    return CliRunner().invoke(app, ["verify", *map(str, arguments)], env={"COLUMNS": "160"})
+    return CliRunner().invoke(app, ["verify", *map(str, arguments)], env={"COLUMNS": "80"})
+
+
+def words(page: str) -> str:
+    """A page without its line ends."""
+    return " ".join(page.split())
 
 
 def test_a_proof_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,34 +58,93 @@ def test_a_proof_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     page = result.stdout
     for line in briefly(HONEST)(None, progress=None, seed=3).invariants:
-        assert f"{line.reduction}  {line.invariant}" in page
-    assert "{reference, 1, 2, 3, 4, 5}" in page
-    assert "plain float32 softmax + cumsum (NumPy): " in page
-    assert "rule version:    1" in page
-    assert "0 mismatches in " in page and "--seed 3" in page
-    assert "fingerprint " in page
+        ways = sum(map(len, line.groups))
+        assert re.search(rf"^{line.invariant} +{line.cases} .* 0 .* {ways} equal$", page, re.M)
+    assert page.count("{reference, 1, 2, 3, 4, 5}") == page.count("{") == 2
+    assert "  plain float32 softmax + cumsum (NumPy)  " in page
+    assert re.search("^  rule version +1$", page, re.M)
+    assert max(map(len, page.splitlines())) <= 80
+    assert len(page.splitlines()) < 70
+    *_, verdict, counts, fingerprint = page.splitlines()
+    assert re.fullmatch(r"It holds: 0 mismatches in [\d,]+ tokens compared", verdict)
+    assert counts.endswith("--seed 3)")
+    assert re.fullmatch(r"fingerprint( [0-9a-f]{4}){6}", fingerprint)
+
+
+def test_every_way_is_named_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof_page, "verify", briefly(HONEST))
+    page = words(run("--ways").stdout)
+    for group in ("1, 2, 3, 8}", "in halves, backwards", "backwards, unaligned and read-only}"):
+        assert group in page
 
 
 def test_a_proof_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof_page, "verify", briefly(FAULTY))
-    result = run()
+    result = run("--seed", 3)
     assert result.exit_code == 1
-    assert "{reference, 1, 2, 8} {3}" in result.stdout
-    assert "thread counts, exact: the first of 3 on " in result.stdout
-    assert "of fastsample.proof.cases.random_case(5) (" in result.stdout
-    assert "expected token: " in result.stdout
-    assert "2 broken in " in result.stdout  # in exact and in fixed
+    page = result.stdout
+    assert re.search(r"^thread counts +1 .* 2 groups$", page, re.M)
+    assert page.count("{reference, 1, 2, 8} {3}") == 2  # in exact and in fixed
+    assert "First mismatch: thread counts (exact), 3 on " in page
+    assert "  made by     from fastsample.proof.cases import random_case\n" in page
+    assert "  row         random_case(5).rows[0]  # " in page
+    assert re.search("^  expected    token [0-9]+$", page, re.M)
+    assert (
+        len(re.findall(r"^  thread counts \(fixed\), 3 on .*: token \d+, not \d+$", page, re.M))
+        == 1
+    )
+    assert "It was tried on:" in page and "It holds" not in page
+    assert "see it again with --seed 3 " in page
+    assert "fingerprint" not in page.replace("no fingerprint, since answers differ", "")
+    report = briefly(FAULTY)(None, progress=None, seed=3)
+    mismatches = sum(line.mismatches for line in report.invariants)
+    said = f"2 of {len(report.invariants)} invariants broken: {mismatches:,} mismatches in "
+    assert page.splitlines()[-2].startswith(said)
+
+
+def faulty_on(isa: str) -> Doors:
+    return other_token(lambda _, how: how.get("isa") == isa)
+
+
+@pytest.mark.skipif(native is None, reason="fastsample._native is not built")
+def test_one_way_that_is_wrong_everywhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, before, last = ("", *native.isa_usable())
+    monkeypatch.setattr(proof_page, "verify", briefly(faulty_on(last)))
+    page = words(run().stdout)
+    assert f"All mismatches are of native {last}." in page
+    assert f"First mismatch: engines x instruction sets (exact), native {last} " in page
+    assert "repeated runs (exact), 1: token " in page
+    others = [way for way in native.isa_usable() if way != last]
+    assert page.count("{") == (4 if others else 2)
+    if before:
+        assert f'draw with FASTSAMPLE_ISA={before}, or engine="reference".' in page
+
+
+def test_no_way_is_named_where_several_are_wrong() -> None:
+    report = briefly(FAULTY)(None, progress=None, seed=0)
+    several = len(proof_page.ways_of(report)) > 1
+    assert (proof_page.common_way(report) is None) == several
+    assert proof_page.instead(report).endswith('engine="reference"')
+
+
+def test_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def door(logits: Any, **how: Any) -> Any:
+        if how.get("n_threads") == 3:
+            raise ValueError("three is one too many")
+        return sample(logits, **how)
+
+    monkeypatch.setattr(proof_page, "verify", briefly(Doors(sample=door)))
+    page = run().stdout
+    assert "  expected    an answer\n" in page
+    assert "  got         ValueError('three is one too many')\n" in page
 
 
 def test_a_broken_line_is_red() -> None:
     report = briefly(FAULTY)(None, progress=None, seed=0)
-    styles = proof_page.lines_of(report).rows
-    red = [
-        line.invariant
-        for line, row in zip(report.invariants, styles, strict=True)
-        if "red" in str(row.style)
-    ]
-    assert red == ["thread counts"] * 2
+    table = proof_page.lines_of(report)
+    names = list(table.columns[0].cells)
+    red = [at for at, row in enumerate(table.rows) if "red" in str(row.style)]
+    assert [names[at] for at in red] == ["thread counts"] * 2
 
 
 def test_the_first_mismatch_can_be_made_again() -> None:
@@ -144,23 +210,86 @@ def test_refusals(arguments: list[str], part: str) -> None:
     assert part in result.stderr
 
 
+PATH = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
+BRIEF_COMMAND = (
+    "import test_verify_command as here; from fastsample import __main__, proof_page; "
+    "proof_page.verify = here.briefly(here.HONEST); __main__.main()"
+)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+@pytest.mark.parametrize("taker", ["nobody", "/dev/full"])
+def test_a_report_that_cannot_be_printed(arguments: list[str], taker: str) -> None:
+    """That is no mismatch: the status must not be 1."""
+    if taker == "nobody":
+        source, sink = os.pipe()
+        os.close(source)
+        why = "Broken pipe"
+    elif os.path.exists(taker):
+        sink, why = os.open(taker, os.O_WRONLY), "No space left on device"
+    else:
+        pytest.skip("needs Linux's /dev/full")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", BRIEF_COMMAND, "verify", *arguments],
+            stdout=sink,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": PATH},
+        )
+    finally:
+        os.close(sink)
+    assert done.stderr == f"fastsample: cannot open or write standard output: {why}\n"
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_standard_output_that_is_closed(arguments: list[str]) -> None:
+    """The status is left to tell."""
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'exec "$@" >&-',
+            "sh",
+            sys.executable,
+            "-c",
+            BRIEF_COMMAND,
+            "verify",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": PATH},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help(option: str) -> None:
+    result = run(option)
+    assert result.exit_code == 0
+    text = words(result.stdout.replace("│", " "))
+    for part in (
+        "a token depends on row, parameters, seed, position and stream alone",
+        "Take about 5 seconds",
+        "Run for this many minutes",
+    ):
+        assert part in text
+
+
 @pytest.mark.parametrize("isa", ["", "baseline"])
 def test_the_whole_command_on_own_rows(tmp_path: Path, isa: str) -> None:
     """In a process of its own; the fingerprint is that of any instruction set."""
     rows = np.random.default_rng(1).standard_normal((3, 500)).astype(np.float16)
     np.save(tmp_path / "rows.npy", rows)
-    path = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
-    environment = {**os.environ, "PYTHONPATH": path}
-    environment.pop("FASTSAMPLE_ISA", None)
-    if isa:
-        environment["FASTSAMPLE_ISA"] = isa
     command = ["verify", "rows.npy", "--quick", "--json", "--seed", "1"]
     done = subprocess.run(
         [sys.executable, "-m", "fastsample", *command],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": PATH, "FASTSAMPLE_ISA": isa},
     )
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)

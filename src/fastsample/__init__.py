@@ -14,7 +14,6 @@ from .info import info
 from .kept import KeptSet, filter_logits, kept_set
 from .latency import Latency
 from .params import SamplingParams
-from .proof import verify
 from .reduce import reduce_sum
 from .reference import RULE_VERSION
 from .result import SampleResult, Status
@@ -23,6 +22,7 @@ from .sampler import Sampler
 from .table import Candidate, candidates
 from .threads import register_if_imported as _register_if_imported
 from .top import TopTokens, top_k, top_p
+from .verify import verify
 
 __all__ = [
     "RULE_VERSION",

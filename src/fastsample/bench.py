@@ -43,6 +43,7 @@ class Run:
     repeat: int
     isa: str
     n_threads: int | None
+    reduction: str
     load: float
     latencies: dict[str, Latency]
 
@@ -71,6 +72,9 @@ def bench(
             "rows x vocabulary."
         ),
     ] = None,
+    reduction: Annotated[
+        str, typer.Option(help='How masses add up: "exact", "fixed" or "fast".')
+    ] = "exact",
     svg: Annotated[Path | None, typer.Option(help="Draw the histogram to this file.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw the histogram to this file.")] = None,
     naive: Annotated[
@@ -93,7 +97,7 @@ def bench(
             "never is (give --batch, or leave --threads out)"
         )
     params = SamplingParams(temperature, top_k, top_p, min_p, seed=0)
-    run = measure(file, params, repeat, isa, batch, threads, naive)
+    run = measure(file, params, repeat, isa, batch, threads, reduction, naive)
     # Before anything is printed: whoever reads along may leave, and the figures would be lost.
     if json_file is not None:
         with naming(json_file):
@@ -137,6 +141,7 @@ def measure(
     isa: str | None,
     batch: int,
     n_threads: int | None,
+    reduction: str,
     naive: bool,
 ) -> Run:
     """Time a draw and `np.max` in turns on the rows of a file, then naive NumPy, if asked, alone.
@@ -145,15 +150,17 @@ def measure(
     """
     rows = read_whole_batches(file, batch)
     load = load_average()
-    sampler = Sampler(params, isa=isa, n_threads=n_threads)
+    sampler = Sampler(params, isa=isa, n_threads=n_threads, reduction=reduction)
     refuse_bad_rows(rows)
     items = rows if batch == 1 else rows.reshape(-1, batch, rows.shape[1])
     latencies = in_turns({OURS: sampler, FLOOR: by_row(np.max, batch)}, items, repeat, batch)
     if naive:
         sorts, wide = by_row(NaiveSampler(params), batch), items.astype(np.float32, copy=False)
         latencies |= in_turns({NAIVE: sorts}, wide, repeat, batch)
-    used, dtype = isa or str(info()["isa"]), rows.dtype.name
-    return Run(file, rows.shape, dtype, batch, params, repeat, used, n_threads, load, latencies)
+    facts, dtype = info(), rows.dtype.name
+    used = isa or facts["isa"] or facts["engine"]
+    how = params, repeat, used, n_threads, reduction, load
+    return Run(file, rows.shape, dtype, batch, *how, latencies)
 
 
 def read_whole_batches(file: Path, batch: int) -> NDArray[Any]:
@@ -191,7 +198,7 @@ def report(console: Console, run: Run) -> None:
         f", then {NAIVE}, which sorts the row if a filter is on" if NAIVE in run.latencies else ""
     )
     lines = (
-        described(run.params),
+        asked(run),
         f"{count} row(s) of {vocabulary:,} logits ({run.dtype}, {size:.1f} MB), {run.batch} in a "
         f"call, each {run.repeat} time(s) after one pass that warms up and is not counted; {OURS} "
         f"and {FLOOR} in turns{then}",
@@ -211,9 +218,15 @@ def caption(run: Run) -> str:
     busy = f", BUSY: load average {run.load:.2f}" if run.load > QUIET else ""
     batch = f", {run.batch} in a call" if run.batch > 1 else ""
     return (
-        f"{described(run.params)}, V = {vocabulary:,}\n"
+        f"{asked(run)}, V = {vocabulary:,}\n"
         f"{count} row(s) of {run.dtype}{batch}, {run.isa}, {cpu_name()}{busy}"
     )
+
+
+def asked(run: Run) -> str:
+    """Name what was drawn with: the parameters, and the reduction where it is not the usual one."""
+    mode = "" if run.reduction == "exact" else f", reduction {run.reduction}"
+    return described(run.params) + mode
 
 
 def described(params: SamplingParams) -> str:
@@ -268,6 +281,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "repeat": run.repeat,
         "isa": run.isa,
         "n_threads": run.n_threads,
+        "reduction": run.reduction,
         "load_average": run.load,
         "busy": run.load > QUIET,
         "cpu": cpu_name(),

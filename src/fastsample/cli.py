@@ -30,6 +30,7 @@ app = typer.Typer(
     name="fastsample",
     help="Next-token sampling: see what a row of logits offers, and what is drawn from it.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -57,7 +58,7 @@ def tell_version(asked: bool) -> None:
 def refuse(error: Exception) -> NoReturn:
     """Print why in one line, and leave with status 2."""
     line = " ".join(str(error).split())
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.filename is not None:
         line = f"cannot open or write {error.filename}: {error.strerror}"
     typer.echo(f"fastsample: {line}", err=True)
     raise typer.Exit(2)
@@ -237,5 +238,7 @@ def drawn_line(
 def print_info(console: Console, facts: dict[str, Any]) -> None:
     """Print what `fastsample.info()` tells, one fact a line."""
     for name, value in facts.items():
-        fact = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-        console.print(Text(f"{name + ':':<14} {fact}"), soft_wrap=True)
+        fact = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        console.print(
+            Text(f"{name + ':':<14} {'-' if fact in (None, '') else fact}"), soft_wrap=True
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ._version import __version__
-from .engines import has_native, resolve
+from .engines import has_native, has_numba, resolve
 from .reference import RULE_VERSION
 
 
@@ -19,8 +19,11 @@ def info() -> dict[str, Any]:
     dict
         version : str
         rule_version : int, the version of the sampling rule; equal numbers mean equal tokens
-        isa : str, the instruction set that calls use unless they name another; where the compiled
-            extension is not installed the engine that they use, "numba" or "reference"
+        engine : str, the engine that calls use unless they name another
+        engines : tuple of str, those that are installed
+        numba : str or None, the version of numba, where that engine is installed
+        isa : str or None, the instruction set that calls use unless they name another; None where
+            the compiled extension, which alone has any, is not installed
         isa_compiled : tuple of str, those in the extension
         isa_usable : tuple of str, those of them that this machine can run
         threads : int, the most that a call uses: FASTSAMPLE_NUM_THREADS or threadpoolctl's limit,
@@ -34,13 +37,32 @@ def info() -> dict[str, Any]:
     >>> fastsample.info()["rule_version"]
     1
     """
-    return {"version": __version__, "rule_version": RULE_VERSION, **_kernels()}
+    return {
+        "version": __version__,
+        "rule_version": RULE_VERSION,
+        "engine": resolve().name,
+        "engines": _engines(),
+        "numba": numba_version() if has_numba() else None,
+        **_kernels(),
+    }
+
+
+def _engines() -> tuple[str, ...]:
+    found = {"native": has_native(), "numba": has_numba(), "reference": True}
+    return tuple(name for name, there in found.items() if there)
+
+
+def numba_version() -> str:
+    """The version of numba as its package tells it: importing numba takes a second."""
+    from importlib.metadata import version
+
+    return version("numba")
 
 
 def _kernels() -> dict[str, Any]:
     if not has_native():
         return {
-            "isa": resolve().name,
+            "isa": None,
             "isa_compiled": (),
             "isa_usable": (),
             "threads": 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .checks import check_reduction
-from .engines import has_native, resolve
+from .engines import has_native
 from .logits import Floats, memory_of_floats
 from .params import check_threads
 from .reference_sums import SUMS, rounded
@@ -66,9 +66,13 @@ def reduce_sum(
     check_reduction(reduction)
     values, _ = memory_of_floats(x, _X)
     threads = check_threads(n_threads)
-    if isa is None and not has_native():
+    if not has_native():
+        if isa is not None:
+            raise RuntimeError(
+                "`isa` must be left out where the compiled extension is not installed, got "
+                f"{isa!r} (NumPy does the work then)"
+            )
         return SUMS[reduction](values.reshape(-1))
-    resolve("native", isa)
     from . import _native
 
     how = _KINDS[values.dtype.char], isa, threads or 0

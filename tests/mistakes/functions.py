@@ -28,7 +28,11 @@ def of(function: Any, error: type[Exception], part: str, *given: Any, **named: A
 
 
 MISTAKES = [
-    of(verify, ValueError, "`minutes` must be above 0 and finite, got 0 (1 is one", minutes=0),
+    of(verify, ValueError, "`minutes` must be above 0 and finite, got 0.0 (1 is one", minutes=0),
+    of(verify, TypeError, "`minutes` must be a number, got str '1' (1 is one minute", minutes="1"),
+    of(verify, TypeError, "`minutes` must be a number, got bool True (", minutes=True),
+    of(verify, TypeError, "`quick` must be True or False, got str 'no' (True takes", quick="no"),
+    of(verify, TypeError, "`progress` must be callable, got int 3 (it is", progress=3),
     of(verify, ValueError, "`minutes` must be above 0 and finite, got inf (", minutes=np.inf),
     of(verify, ValueError, "`minutes` must be left out with `quick`, got 2", minutes=2, quick=True),
     of(verify, ValueError, "a row from which a token can be drawn, got none (", ROW * np.nan),

@@ -183,7 +183,7 @@ ENGINES = [
     Mistake(
         call_without_native,
         RuntimeError,
-        "engine 'native' needs the compiled extension, which is not installed (install",
+        "engine 'native' and `isa` need the compiled extension, which is not installed (leave both",
     ),
 ]
 

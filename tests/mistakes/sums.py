@@ -57,6 +57,6 @@ MISTAKES = [
     Mistake(
         without_native(lambda: reduce_sum(ROW, isa="baseline")),
         RuntimeError,
-        "engine 'native' needs the compiled extension, which is not installed (",
+        "`isa` must be left out where the compiled extension is not installed, got",
     ),
 ]

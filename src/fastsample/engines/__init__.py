@@ -194,8 +194,8 @@ def _numba() -> Engine:
 def _native() -> Engine:
     if not has_native():
         raise RuntimeError(
-            "engine 'native' needs the compiled extension, which is not installed (install "
-            "fastsample where a C++ compiler is, or pass engine='reference' without `isa`)"
+            "engine 'native' and `isa` need the compiled extension, which is not installed (leave "
+            "both out, or install fastsample where a C++ compiler is)"
         )
     from . import native
 

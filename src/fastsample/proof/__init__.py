@@ -5,6 +5,5 @@ not matter, `ledger` holds the answers to the reference's, `run` goes on until t
 """
 
 from .report import Line, Mismatch, Report, Shown
-from .verify import verify
 
-__all__ = ["Line", "Mismatch", "Report", "Shown", "verify"]
+__all__ = ["Line", "Mismatch", "Report", "Shown"]

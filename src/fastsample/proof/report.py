@@ -106,7 +106,7 @@ class Report:
         What it holds for: versions, processor, instruction sets, engines, threads, dtypes, and what
         was not covered, and why.
     fingerprint : str
-        Hash of all tokens and masses of the fixed cases: equal on every machine.
+        Hash of all tokens and masses of the fixed cases: equal on every machine where `ok`.
     logits_fingerprint : str or None
         The same of the logits given.
     tokens : int
