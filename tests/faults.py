@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from fastsample import Sampler, kept_set, sample
+from fastsample import Sampler, kept_set, sample, softmax
 from fastsample.proof.answers import Doors
 from fastsample.proof.flush import flushes
+from fastsample.proof.vocabulary import uniforms
+from fastsample.reference import STAGES
 
 When = Callable[[Any, dict[str, Any]], bool]
 
@@ -52,6 +54,102 @@ def other_mass(when: When) -> Doors:
         return replace(found, masses=found.masses + 1) if when(logits, how) else found
 
     return Doors(kept_set=faulty)
+
+
+def other_law() -> Doors:
+    """A `softmax` whose last row is off by one unit in the last place."""
+
+    def faulty(logits: Any, *temperature: Any, **how: Any) -> Any:
+        law = softmax(logits, *temperature, **how)
+        law[-1] = np.nextafter(law[-1], np.float32(2))
+        return law
+
+    return Doors(softmax=faulty)
+
+
+def too_few_draws() -> Doors:
+    """A `sample` that forgets the last draw of many."""
+
+    def faulty(logits: Any, **how: Any) -> Any:
+        result = sample(logits, **how)
+        return replace(result, tokens=result.tokens[..., :-1]) if how.get("n") else result
+
+    return Doors(sample=faulty)
+
+
+def too_few_rows() -> Doors:
+    """A `sample` that forgets the last row of a batch on two threads."""
+
+    def faulty(logits: Any, **how: Any) -> Any:
+        result = sample(logits, **how)
+        return replace(result, tokens=result.tokens[:-1]) if how.get("n_threads") == 2 else result
+
+    return Doors(sample=faulty)
+
+
+def raising(error: Exception, when: When) -> Doors:
+    """A `sample` that raises."""
+
+    def faulty(logits: Any, **how: Any) -> Any:
+        if when(logits, how):
+            raise error
+        return sample(logits, **how)
+
+    return Doors(sample=faulty)
+
+
+def three_blocks() -> Doors:
+    """A `sample` that in fixed looks no further than the third block, where rows are whole."""
+
+    def faulty(logits: Any, **how: Any) -> Any:
+        result = sample(logits, **how)
+        if how["reduction"] != "fixed" or not is_whole_and_long(logits, how):
+            return result
+        return replace(result, tokens=np.minimum(result.tokens, 3 * 4096 - 1))
+
+    return Doors(sample=faulty)
+
+
+def lost_bits() -> Doors:
+    """A `sample` that in exact draws by a number whose lowest 32 bits are lost, of long rows."""
+
+    def faulty(logits: Any, **how: Any) -> Any:
+        result = sample(logits, **how)
+        if how["reduction"] != "exact" or not is_whole_and_long(logits, how):
+            return result
+        masses = np.zeros(logits.shape[1], np.uint64)
+        kept = kept_set(logits)
+        masses[kept.tokens] = kept.masses
+        running = np.cumsum(masses)
+        place = (int(how[name][0]) for name in ("seed", "position", "stream"))
+        shares = [u * int(running[-1]) >> 96 << 32 for u in uniforms(*place, how["n"])]
+        tokens = np.searchsorted(running, np.array(shares, np.uint64), side="right")
+        return replace(result, tokens=tokens[None])
+
+    return Doors(sample=faulty)
+
+
+def is_whole_and_long(logits: Any, how: dict[str, Any]) -> bool:
+    return np.shape(logits)[-1] > 100_000 and not np.any(how["top_k"])
+
+
+RARE: dict[str, When] = {
+    "long and whole": is_whole_and_long,
+    "long, float16 or bfloat16": lambda rows, _: rows.shape[-1] > 16_384 and is_narrow_valued(rows),
+    "mask": lambda _, how: how.get("mask") is not None,
+    "bias": lambda _, how: how.get("bias") is not None,
+    "penalty": lambda _, how: bool(np.any(how.get("repetition_penalty", 1.0) != 1.0)),
+    "history": lambda _, how: how.get("output") is not None,
+    "min_keep": lambda _, how: bool(np.any(how.get("min_keep", 1) > 1)),
+    "order of stages": lambda _, how: how.get("stages", STAGES) != STAGES,
+    "late stream": lambda _, how: bool(np.any(how["stream"] >= np.uint64(2**31))),
+    "late position": lambda _, how: bool(np.any(how["position"] >= np.uint64(2**63))),
+}
+"""What the row or the arguments must have for a fault, where only some cases have it."""
+
+
+def is_narrow_valued(rows: Any) -> bool:
+    return bool(np.all(np.asarray(rows, np.float32).view(np.uint32) & np.uint32(0x1FFF) == 0))
 
 
 def fourth_run() -> Doors:
@@ -148,6 +246,8 @@ def planted(cases: list[Any]) -> dict[str, tuple[str, Doors]]:
             "with and without log-probabilities",
             other_token(lambda _, how: how.get("logprobs") == 0),
         ),
+        "law": ("functions of whole rows", other_law()),
+        "too few rows": ("thread counts", too_few_rows()),
         "narrow dtype": ("dtypes of equal values", other_token(lambda rows, _: is_narrow(rows))),
         "mass of a narrow dtype": (
             "dtypes of equal values",

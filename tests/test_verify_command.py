@@ -293,6 +293,6 @@ def test_the_whole_command_on_own_rows(tmp_path: Path, isa: str) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
-    assert found["fingerprint"].startswith("c528c1d3e036c8645af3da1c")
+    assert found["fingerprint"].startswith("ad859f00c25127174ffb1985")
     assert found["logits_fingerprint"]
     assert found["seed"] == 1

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
-from faults import other_logprob, other_token, planted
+from faults import (
+    RARE,
+    lost_bits,
+    other_logprob,
+    other_token,
+    planted,
+    raising,
+    three_blocks,
+    too_few_draws,
+)
 
 from fastsample.proof import Report
-from fastsample.proof.answers import Doors
-from fastsample.proof.cases import random_case
-from fastsample.proof.child import can_fork
+from fastsample.proof.answers import Doors, Way
+from fastsample.proof.cases import Case, fixed_cases, random_case
+from fastsample.proof.child import in_child, why_no_child
 from fastsample.proof.flush import flushing
 from fastsample.proof.invariants import INVARIANTS
 from fastsample.proof.run import Proof, Wish
@@ -18,10 +30,13 @@ CASES = [random_case(number) for number in (5, 21, 17)]
 FAULTS = planted(CASES)
 
 
-def found(doors: Doors) -> Report:
+FIXED = fixed_cases()
+
+
+def found(doors: Doors, cases: list[Case] = CASES) -> Report:
     """What comes of the cases behind these doors."""
     proof = Proof(Wish(1.0, 0, quick=True, doors=doors))
-    for case in CASES:
+    for case in cases:
         proof.hold(case)
     return proof.report("", None)
 
@@ -54,7 +69,7 @@ def test_a_fault_turns_its_line_red_and_no_other(name: str) -> None:
     invariant, doors = FAULTS[name]
     with flushing() as flushed:
         pass
-    if (name == "flushed" and not flushed) or (name == "forked" and not can_fork()):
+    if (name == "flushed" and not flushed) or (name == "forked" and why_no_child()):
         pytest.skip("this system cannot do what the fault is about")
     report = found(doors)
     assert not report.ok
@@ -76,6 +91,51 @@ def test_an_engine_s_fault_is_its_own() -> None:
     assert way.label not in line.groups[0]
     assert line.first is not None
     assert (line.first.part, line.first.way) == ("logprobs", way.label)
+
+
+def test_the_default_door_s_fault_is_its_own() -> None:
+    report = found(other_token(lambda _, how: how["engine"] is None))
+    assert red(report) == {"engines x instruction sets", "one by one against batched"}
+    assert report.invariants[0].groups[-1] == ("default",)
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_a_fault_that_needs_a_rare_row_or_argument_is_found(name: str) -> None:
+    """Among the fixed cases, which every run holds."""
+    when = RARE[name]
+    case = next(case for case in FIXED if when(case.rows, case.settings))
+    report = found(other_token(when), [case])
+    assert {line.reduction for line in report.invariants if not line.ok} == {"exact", "fixed"}
+    assert "engines x instruction sets" in red(report)
+
+
+def test_a_search_that_stops_early_in_a_long_row_is_found() -> None:
+    long = next(case for case in FIXED if case.vocabulary > 100_000)
+    report = found(three_blocks(), [long])
+    assert {line.reduction for line in report.invariants if not line.ok} == {"fixed"}
+
+
+def test_bits_that_a_draw_from_a_long_row_loses_are_found() -> None:
+    """So few tokens move that it takes thousands of draws to see it."""
+    proof = Proof(Wish(1.0, 0, quick=True, doors=lost_bits()))
+    proof.hold_wide()
+    report = proof.report("", None)
+    broken = [line for line in report.invariants if not line.ok]
+    if not any(way.engine == "native" for way in proof._ways["exact"]):
+        pytest.skip("others than the native engine draw too slowly for so many draws")
+    assert [(line.invariant, line.reduction) for line in broken] == [
+        ("engines x instruction sets", "exact")
+    ]
+    assert 0 < broken[0].mismatches < broken[0].tokens / 50
+
+
+def test_too_few_draws_are_a_mismatch() -> None:
+    report = found(too_few_draws(), CASES[:1])
+    line = report.invariants[0]
+    assert not line.ok and line.first is not None
+    rows, draws = len(CASES[0].rows), CASES[0].draws
+    assert line.first.expected == f"shape [({rows}, {draws})]"
+    assert line.first.got == f"shape [({rows}, {draws - 1})]"
 
 
 def test_a_fault_of_one_mode_is_red_there_alone() -> None:
@@ -112,3 +172,57 @@ def test_an_engine_that_raises_is_a_mismatch() -> None:
     assert first is not None
     assert (first.part, first.expected) == ("error", "an answer")
     assert "no second thread" in first.got
+
+
+def test_an_error_where_nothing_is_promised_is_shown() -> None:
+    report = found(raising(MemoryError("no room"), lambda _, how: how["reduction"] == "fast"))
+    assert report.ok
+    for shown in report.shown:
+        if shown.name.startswith("fast"):
+            assert (shown.draws, shown.errors) == (0, len(CASES))
+            assert shown.first is not None and shown.first.part == "error"
+            assert "no room" in shown.first.got
+
+
+def test_an_error_in_a_wide_draw_is_a_mismatch() -> None:
+    proof = Proof(Wish(1.0, 0, quick=True, doors=raising(MemoryError("no room"), lambda *_: True)))
+    proof.hold_wide()
+    report = proof.report("", None)
+    assert not report.ok
+    assert red(report) == {"engines x instruction sets"}
+
+
+def test_an_error_of_the_reference_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Way(raising(MemoryError("no room"), lambda *_: True), "reference", None, "exact")
+    monkeypatch.setattr(Proof, "_oracle", lambda self, mode: broken)
+    report = found(Doors())
+    assert not report.ok and red(report) == {"engines x instruction sets"}
+    assert report.invariants[0].first is not None
+    assert "no room" in report.invariants[0].first.got
+
+
+def test_nothing_compared_proves_nothing() -> None:
+    report = found(Doors(), [])
+    assert not report.ok and not any(line.covered for line in report.invariants)
+    assert report.conditions["not_covered"]["thread counts, exact"] == "nothing was compared"
+
+
+def test_a_fork_that_is_refused_is_not_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError("no more")
+
+    monkeypatch.setattr(os, "fork", refuse, raising=False)
+    report = found(Doors(), CASES[:1])
+    assert report.ok
+    not_covered = report.conditions["not_covered"]
+    assert not_covered["fork"] == "the system refuses it: no more"
+    assert not_covered["fork, pickle, clone, exact"] == "nothing was compared"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGCHLD"), reason="this system has no children")
+def test_children_that_nobody_waits_for_answer() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert in_child(lambda: 7) == 7
+    finally:
+        signal.signal(signal.SIGCHLD, before)

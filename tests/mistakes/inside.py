@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from array import array
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from support import SETTINGS, csr, make_plan, native
 from test_rounding import LIBRARY, MODES, rounding
 
 from fastsample import Latency, SamplingParams, reference, reference_laws
-from fastsample.proof.child import can_fork, in_child
+from fastsample.proof.child import NoChildError, in_child
 from fastsample.roster import Batch
 from fastsample.sequences import start
 from mistakes import ROW, ROWS, Mistake
@@ -196,14 +197,33 @@ UNDER_WAY = [
         "this Sampler was used while one of its calls was under way",
     )
 ]
+
+
+def without_fork() -> None:
+    with mock.patch.object(os, "fork", create=True):
+        del os.fork
+        in_child(lambda: 0)
+
+
+def refused_fork() -> None:
+    with mock.patch.object(os, "fork", side_effect=BlockingIOError("no more"), create=True):
+        in_child(lambda: 0)
+
+
 CHILDREN = [
     Mistake(lambda: in_child(lambda: os._exit(0)), RuntimeError, "a forked child ended, or said"),
     Mistake(lambda: in_child(lambda: 1 // 0), RuntimeError, "a forked child raised RuntimeError("),
 ]
 
+NO_CHILDREN = [
+    Mistake(without_fork, NoChildError, "this system has no fork"),
+    Mistake(refused_fork, NoChildError, "the system refuses it: no more"),
+]
+
 MISTAKES = [
     *REFERENCE,
-    *(CHILDREN if can_fork() else []),
+    *NO_CHILDREN,
+    *(CHILDREN if hasattr(os, "fork") else []),
     *UNDER_WAY,
     *(ROUNDING if ROUNDING_IS_KNOWN else []),
     *(NATIVE if native else []),

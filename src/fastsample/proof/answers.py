@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.functions import log_softmax, logsumexp, softmax
 from fastsample.kept import kept_set
 from fastsample.sample import sample
 from fastsample.sampler import Sampler
 
-from .cases import FILTERS, Case
+from .cases import PLACE, Case
 
-FORMS = ("raw", "tempered", "processed")
 TOP = 5
 
 
@@ -26,6 +26,9 @@ class Doors:
     sample: Callable[..., Any] = sample
     kept_set: Callable[..., Any] = kept_set
     sampler: Callable[..., Any] = Sampler
+    softmax: Callable[..., Any] = softmax
+    log_softmax: Callable[..., Any] = log_softmax
+    logsumexp: Callable[..., Any] = logsumexp
 
 
 @dataclass(frozen=True)
@@ -40,18 +43,25 @@ class Answer:
     told : tuple of (logprobs, ranks, top_tokens, top_logprobs), or None
     kept : array, or None
         Whatever else says what was kept: counts, or logits.
+    laws : tuple of (softmax, log_softmax, logsumexp), or None
+        Of the whole rows.
+    draws : int, or None
+        How many of a row's draws were asked for; None for all of them. `tokens` may tell of fewer.
     """
 
     tokens: NDArray[np.int64] | None = None
     masses: tuple[NDArray[Any], ...] | None = None
     told: tuple[NDArray[Any], ...] | None = None
     kept: NDArray[Any] | None = None
+    laws: tuple[NDArray[Any], ...] | None = None
+    draws: int | None = None
 
     def parts(self) -> dict[str, tuple[NDArray[Any], ...]]:
         """The arrays that were asked for, by what they are."""
         tokens = None if self.tokens is None else (self.tokens,)
         kept = None if self.kept is None else (self.kept,)
         named = {"token": tokens, "masses": self.masses, "logprobs": self.told, "kept": kept}
+        named["laws"] = self.laws
         return {name: part for name, part in named.items() if part is not None}
 
     def size(self, name: str) -> int:
@@ -81,16 +91,21 @@ def differing(expected: Answer, got: Answer) -> list[str]:
 
 @dataclass(frozen=True)
 class Way:
-    """One engine, on one instruction set, in one reduction mode, behind given doors."""
+    """One engine, on one instruction set, in one reduction mode, behind given doors.
+
+    The engine None is what people get who name none.
+    """
 
     doors: Doors
-    engine: str
+    engine: str | None
     isa: str | None
     reduction: str
 
     @property
     def label(self) -> str:
         """What the report calls it."""
+        if self.engine is None:
+            return "default"
         return self.engine if self.isa is None else f"{self.engine} {self.isa}"
 
     @property
@@ -106,7 +121,7 @@ class Way:
     def draw(
         self,
         logits: Any,
-        settings: dict[str, NDArray[Any]],
+        settings: dict[str, Any],
         draws: int | None,
         **how: Any,
     ) -> NDArray[np.int64]:
@@ -116,12 +131,12 @@ class Way:
         )
         return np.asarray(drawn.tokens)
 
-    def weigh(self, logits: Any, settings: dict[str, NDArray[Any]], **how: Any) -> Any:
+    def weigh(self, logits: Any, settings: dict[str, Any], **how: Any) -> Any:
         """The kept sets of rows, as `kept_set` gives them."""
-        filters = {name: settings[name] for name in FILTERS}
+        filters = {name: value for name, value in settings.items() if name not in PLACE}
         return self.doors.kept_set(logits, **filters, **self.choice, **how)
 
-    def masses(self, logits: Any, settings: dict[str, NDArray[Any]], **how: Any) -> Any:
+    def masses(self, logits: Any, settings: dict[str, Any], **how: Any) -> Any:
         """The kept sets of rows as an answer has them; None where sums are not of integers."""
         if not self.is_exact:
             return None
@@ -140,16 +155,23 @@ class Way:
             reduction=self.reduction,
         )
         parts = (told.logprobs, told.ranks, told.top_tokens, told.top_logprobs)
-        return Answer(tokens=told.tokens[:, None], told=parts, kept=told.kept_count)
+        return Answer(tokens=told.tokens[:, None], told=parts, kept=told.kept_count, draws=1)
+
+    def laws(self, case: Case) -> Answer:
+        """What the functions of whole rows say; the logarithm of a sum needs a temperature."""
+        temperature = case.settings["temperature"]
+        above = np.where(temperature == 0, 1.0, temperature)
+        how: dict[str, Any] = {**self.choice, "reduction": self.reduction}
+        laws = (
+            self.doors.softmax(case.rows, temperature, **how),
+            self.doors.log_softmax(case.rows, temperature, **how),
+            self.doors.logsumexp(case.rows, above, **how),
+        )
+        return Answer(laws=laws)
 
     def whole(self, case: Case) -> Answer:
         """Every draw, the masses, and the log-probabilities of the first draw in each form."""
-        told = self.tell(case, TOP, FORMS)
+        told = self.tell(case, TOP, case.forms)
         tokens = self.draw(case.rows, case.settings, case.draws)
         masses = self.masses(case.rows, case.settings)
         return Answer(tokens=tokens, masses=masses, told=told.told, kept=told.kept)
-
-
-def rows_of(settings: dict[str, NDArray[Any]], chosen: Any) -> dict[str, NDArray[Any]]:
-    """The settings of some of the rows, in that order."""
-    return {name: values[chosen] for name, values in settings.items()}

@@ -23,10 +23,13 @@ SIZES = (
     *(255, 256, 257, 300, 400, 511, 512, 513, 700, 1000, 1023, 1024, 1025, 1500, 2047, 2048),
     *(2049, 3000, 4095, 4096, 4097, 8193),
 )
+LARGE_SIZES = (1 << 14, 1 << 18)
+"""Models' vocabularies lie between these; a row above the first is called large."""
 ROWS = (8, 8, 8, 9, 11, 13)
-DRAWS = 64
+DRAWS = 32
 FEW_DRAWS = 8
 STEPS = 8
+LAST_POSITION, LAST_STREAM = 2**64 - 16, 2**32 - 64
 TEMPERATURES = (0.0, 0.1, 0.5, 0.7, 0.8, 0.8, 1.0, 1.0, 1.0, 1.0, 1.3, 2.0, 10.0, 1e-5, 1e20)
 TOP_KS = (0, 0, 0, 1, 2, 3, 20, 40, 50, 64, 100, 1000)
 TOP_PS = (1.0, 1.0, 1.0, 0.0, 0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999999)
@@ -34,9 +37,28 @@ MIN_PS = (0.0, 0.0, 0.0, 1e-12, 0.001, 0.05, 0.1, 0.5, 1.0)
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 FILTERS = ("temperature", "top_k", "top_p", "min_p")
+FORMS = ("raw", "tempered", "processed")
+CHAIN = ("min_keep", "stages")
+PLACE = ("seed", "position", "stream")
+
+WHOLE_ROW: tuple[dict[str, float], ...] = (
+    {},
+    {"top_p": 0.9},
+    {"min_p": 0.05},
+    {"temperature": 1.5, "top_p": 0.95},
+)
+"""Filters without top_k, so that every logit of a row counts."""
+MIN_KEEPS = (1, 1, 2, 3, 7, 40)
+SCOPES = ("all", "prompt", "output", 5)
+TAME = 2.0**100
+"""Logits below this can be adjusted without a row becoming bad."""
 
 N_FIXED = 10
-LARGE = ((32_000, ("bell", "bell / 16")), (151_936, ("bell",)))
+LARGE = (
+    (32_000, "float16", ("bell / 16", "bell / 16", "bell", "bell", "bell")),
+    (151_936, "float32", ("bell / 16", "bell", "bell", "bell")),
+    (128_256, "bfloat16", ("bell / 16",)),
+)
 ROWS_OF_FILE = 2
 MOST_ROWS = 64
 
@@ -53,8 +75,10 @@ class Case:
         None of them is bad.
     kinds : tuple of str
         What each row is like.
-    settings : dict of arrays of shape (B,)
-        The filters, and the seed, position and stream of the first draw.
+    settings : dict
+        Arguments of `sample`. Arrays have an axis of length B: the filters, and the seed, position
+        and stream of the first draw; in some cases `min_keep`, a mask, histories and penalties.
+        Anything else, as `stages` and a bias, holds for all rows.
     draws : int
         How many tokens are drawn of each row, on the streams from the first on.
     dtype : str
@@ -67,7 +91,7 @@ class Case:
     name: str
     rows: NDArray[np.float32]
     kinds: tuple[str, ...]
-    settings: dict[str, NDArray[Any]]
+    settings: dict[str, Any]
     draws: int
     dtype: str
     is_sequence: bool
@@ -77,13 +101,53 @@ class Case:
         """How many logits a row has."""
         return int(self.rows.shape[1])
 
+    @property
+    def is_large(self) -> bool:
+        """Whether its rows are as long as a model's."""
+        return self.vocabulary > LARGE_SIZES[0]
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Of which laws log-probabilities are told; of large rows one, as each takes long."""
+        return FORMS[-1:] if self.is_large else FORMS
+
+    @property
+    def is_adjusted(self) -> bool:
+        """Whether it has a mask, a bias and penalties."""
+        return "mask" in self.settings
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but the four filters, in their usual order, decides what is kept."""
+        return not self.is_adjusted and "stages" not in self.settings
+
     def filters_of(self, row: int) -> dict[str, Any]:
         """The filters of one row, as keywords."""
-        return {name: self.settings[name][row].item() for name in FILTERS}
+        own = row_of(self.settings, row)
+        return {name: own[name] for name in (*FILTERS, *CHAIN) if name in own}
 
     def place_of(self, row: int) -> dict[str, int]:
         """Seed, position and stream of one row's first draw."""
         return {name: int(self.settings[name][row]) for name in ("seed", "position", "stream")}
+
+
+def row_of(settings: dict[str, Any], row: int) -> dict[str, Any]:
+    """The settings of one row: its scalars, and its rows of whatever has more axes."""
+    return {name: _at(value, row) for name, value in settings.items()}
+
+
+def _at(value: Any, row: int) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    return value[row].item() if value.ndim == 1 else value[row]
+
+
+def rows_of(settings: dict[str, Any], chosen: Any) -> dict[str, Any]:
+    """The settings of some of the rows, in that order."""
+    return {
+        name: value[chosen] if isinstance(value, np.ndarray) else value
+        for name, value in settings.items()
+    }
 
 
 def _filters(dice: Dice) -> dict[str, Any]:
@@ -98,20 +162,70 @@ def _place(dice: Dice) -> dict[str, int]:
     seed, position, stream = (int(word) for word in dice.words(3))
     if dice.below(2):
         return {"seed": seed % 1000, "position": position % 1000, "stream": stream % 8}
-    return {"seed": seed, "position": position >> 1, "stream": stream & 0x7FFFFFFF}
+    return {"seed": seed, "position": min(position, LAST_POSITION), "stream": stream % LAST_STREAM}
 
 
-def _settings(dice: Dice, n_rows: int, is_sequence: bool) -> dict[str, NDArray[Any]]:
-    if is_sequence:
-        chosen, place = _filters(dice), {**_place(dice), "stream": 0}
-        first = place["position"]
-        records = [{**chosen, **place, "position": first + step} for step in range(n_rows)]
-    else:
-        records = [{**_filters(dice), **_place(dice)} for _ in range(n_rows)]
+def _records(dice: Dice, n_rows: int, is_sequence: bool) -> list[dict[str, Any]]:
+    if not is_sequence:
+        return [{**_filters(dice), **_place(dice)} for _ in range(n_rows)]
+    chosen, place = _filters(dice), {**_place(dice), "stream": 0}
+    first = place["position"]
+    return [{**chosen, **place, "position": first + step} for step in range(n_rows)]
+
+
+def _settings(records: list[dict[str, Any]]) -> dict[str, Any]:
     settings = {name: np.array([record[name] for record in records]) for name in FILTERS}
-    for name in ("seed", "position", "stream"):
+    for name in PLACE:
         settings[name] = np.array([record[name] for record in records], dtype=np.uint64)
     return settings
+
+
+def _chain(dice: Dice, n_rows: int, is_sequence: bool) -> dict[str, Any]:
+    """How many tokens each filter leaves at least, and another order of the stages."""
+    least = [dice.pick(MIN_KEEPS) for _ in range(n_rows)]
+    stages = tuple(reference.STAGES[at] for at in dice.permutation(len(reference.STAGES)))
+    return {"min_keep": np.array(least[:1] * n_rows if is_sequence else least), "stages": stages}
+
+
+def _adjustments(dice: Dice, rows: NDArray[np.float32]) -> dict[str, Any]:
+    """A mask, a bias and penalties, which leave each row its largest logit."""
+    n_rows, size = rows.shape
+    mask = dice.words(n_rows * size).reshape(rows.shape) % np.uint64(4) != 0
+    mask[np.arange(n_rows), rows.argmax(axis=1)] = True
+    biased = dice.permutation(size)[:5]
+    bias = (dice.words(len(biased)) % np.uint64(2000)).astype(np.float32) / np.float32(256) - 4
+    histories = (dice.words(n_rows * 16) % np.uint64(size)).astype(np.int64).reshape(n_rows, 16)
+    costs = {
+        "repetition_penalty": (1.0, 1.3, 0.5, 2.0),
+        "frequency_penalty": (0.0, 0.5, 0.1, -0.25),
+        "presence_penalty": (0.0, 0.7, -0.1, 2.0),
+    }
+    return {
+        "mask": mask,
+        "bias": (biased, bias),
+        "prompt": histories[:, :7],
+        "output": histories[:, 7:],
+        **{name: np.array([dice.pick(pool) for _ in rows]) for name, pool in costs.items()},
+        "repetition_scope": dice.pick(SCOPES),
+        "frequency_scope": dice.pick(SCOPES),
+        "presence_scope": dice.pick(SCOPES),
+    }
+
+
+def _is_tame(rows: NDArray[np.float32]) -> bool:
+    return bool(np.all((np.abs(rows) < TAME) | reference.is_minus_inf(rows)))
+
+
+def _more(dice: Dice, rows: NDArray[np.float32], is_sequence: bool) -> dict[str, Any]:
+    """What every third case has besides filters, and where it can every other."""
+    settings = _chain(dice, len(rows), is_sequence) if dice.below(3) == 0 else {}
+    if not is_sequence and dice.below(2) == 0 and _is_tame(rows):
+        settings |= _adjustments(dice, rows)
+    return settings
+
+
+def _halves(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    return rows.astype(np.float16).astype(np.float32)
 
 
 def _narrowed(dice: Dice, rows: NDArray[np.float32]) -> tuple[NDArray[np.float32], str]:
@@ -141,27 +255,47 @@ def random_case(number: int) -> Case:
     size = dice.pick(SIZES)
     kinds = tuple(dice.pick(list(KINDS)) for _ in range(n_rows))
     rows, dtype = _narrowed(dice, np.stack([KINDS[kind](dice, size) for kind in kinds]))
-    settings = _settings(dice, n_rows, is_sequence)
+    settings = _settings(_records(dice, n_rows, is_sequence)) | _more(dice, rows, is_sequence)
     return Case(f"random_case({number})", rows, kinds, settings, DRAWS, dtype, is_sequence)
 
 
-def _large_case(number: int, size: int, kinds: tuple[str, ...]) -> Case:
-    """Rows of a vocabulary as models have it, the first by the usual chain."""
+def large_case(number: int) -> Case:
+    """A case of a few rows of any kinds, as long as a model's, made from one number.
+
+    Examples
+    --------
+    >>> large_case(3).vocabulary > 16_384
+    True
+    """
+    dice = Dice(number)
+    least, most = LARGE_SIZES
+    size = least + 1 + dice.below(most - least)
+    kinds = tuple(dice.pick(list(KINDS)) for _ in range(3))
+    rows, dtype = _narrowed(dice, np.stack([KINDS[kind](dice, size) for kind in kinds]))
+    records = _records(dice, len(rows), False)
+    records[0] |= OFF | dice.pick(WHOLE_ROW)
+    settings = _settings(records) | _more(dice, rows, False)
+    return Case(f"large_case({number})", rows, kinds, settings, FEW_DRAWS, dtype, False)
+
+
+def _model_case(number: int, size: int, dtype: str, kinds: tuple[str, ...]) -> Case:
+    """Rows of a model's vocabulary: whole ones, then one by the usual chain."""
     dice = Dice(number)
     rows = np.stack([KINDS[kind](dice, size) for kind in kinds])
-    settings = _settings(dice, len(rows), False)
-    for name, value in USUAL.items():
-        settings[name][0] = value
-    name = f"fixed_cases()[{number}]"
-    return Case(name, rows, kinds, settings, FEW_DRAWS, "float32", False)
+    narrow: dict[str, Any] = {"float16": _halves, "bfloat16": as_bfloat16}
+    rows = narrow[dtype](rows) if dtype in narrow else rows
+    filters = [*({**OFF, **whole} for whole in WHOLE_ROW), USUAL]
+    places = [_place(dice) for _ in kinds]
+    records = [{**chosen, **place} for chosen, place in zip(filters, places, strict=False)]
+    name, settings = f"fixed_cases()[{number}]", _settings(records)
+    return Case(name, rows, kinds, settings, FEW_DRAWS, dtype, False)
 
 
 def wide_case(draws: int) -> Case:
     """Draws from a wide law, where a total that is off by little moves many of them."""
     dice = Dice(0)
     row = KINDS["bell / 16"](dice, 151_936)
-    settings = {name: np.array([value]) for name, value in OFF.items()}
-    settings |= {name: np.zeros(1, np.uint64) for name in ("seed", "position", "stream")}
+    settings = _settings([{**OFF, **dict.fromkeys(PLACE, 0)}])
     name, kinds = f"wide_case({draws})", ("bell / 16",)
     return Case(name, row[None], kinds, settings, draws, "float32", False)
 
@@ -169,7 +303,7 @@ def wide_case(draws: int) -> Case:
 def fixed_cases() -> list[Case]:
     """The cases of the fingerprint: the same in every run, on every machine."""
     small = [random_case(number) for number in range(N_FIXED)]
-    return [*small, *(_large_case(N_FIXED + at, *large) for at, large in enumerate(LARGE))]
+    return [*small, *(_model_case(N_FIXED + at, *large) for at, large in enumerate(LARGE))]
 
 
 def good_rows(values: NDArray[Any]) -> list[int]:
@@ -184,9 +318,11 @@ def given_case(values: NDArray[Any], chosen: Sequence[int], number: int) -> Case
     dice = Dice(number)
     is_sequence = len(chosen) > 1 and dice.below(2) == 0
     rows = np.stack([reference.widen(values[row]) for row in chosen])
-    settings = _settings(dice, len(rows), is_sequence)
+    settings = _settings(_records(dice, len(rows), is_sequence))
+    settings |= _more(dice, rows, is_sequence)
     dtype = {"f": "float32", "e": "float16"}.get(values.dtype.char, "bfloat16")
-    name, kinds = f"given_case(logits, {list(chosen)}, {number})", ("given",) * len(rows)
+    name = f"given_case(logits, {list(chosen)}, {number})"
+    kinds = tuple(f"given, row {row}" for row in chosen)
     return Case(name, rows, kinds, settings, FEW_DRAWS, dtype, is_sequence)
 
 

@@ -8,14 +8,25 @@ import select
 import signal
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 PATIENCE = 60.0
 
 
-def can_fork() -> bool:
-    """Whether this system has fork."""
-    return hasattr(os, "fork")
+class NoChildError(Exception):
+    """There is no child to be asked: nothing can be said of one."""
+
+
+def why_no_child() -> str:
+    """Why a child cannot be asked here; empty where one answers."""
+    try:
+        in_child(lambda: 0)
+    except NoChildError as reason:
+        return str(reason)
+    except RuntimeError:
+        pass  # A child that does not answer is the invariant's to tell of.
+    return ""
 
 
 def in_child(ask: Callable[[], Any]) -> Any:
@@ -23,14 +34,12 @@ def in_child(ask: Callable[[], Any]) -> Any:
 
     Raises
     ------
+    NoChildError
+        The system has no fork, or refuses one.
     RuntimeError
         The child raised, or ended before it answered, or was too slow.
     """
-    source, sink = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns of threads that a child lacks; that it answers all the same is what is tried.
-        warnings.simplefilter("ignore")
-        child = os.fork()
+    source, sink, child = _fork()
     if not child:
         _answer(ask, sink)
     os.close(sink)
@@ -38,13 +47,31 @@ def in_child(ask: Callable[[], Any]) -> Any:
         answer = _read(source, child)
     finally:
         os.close(source)
-        os.waitpid(child, 0)
+        # Where SIGCHLD is ignored, or somebody else waits, there may be no child left to wait for.
+        with suppress(ChildProcessError):
+            os.waitpid(child, 0)
     if not answer:
         raise RuntimeError(f"a forked child ended, or said nothing for {PATIENCE:.0f} s")
     said = pickle.loads(answer)
     if isinstance(said, Exception):
         raise RuntimeError(f"a forked child raised {said!r}")
     return said
+
+
+def _fork() -> tuple[int, int, int]:
+    """Both ends of a pipe, and the child's number, which is 0 in the child."""
+    if not hasattr(os, "fork"):
+        raise NoChildError("this system has no fork")
+    source, sink = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            # Python warns of threads that a child lacks; that it answers all the same is tried.
+            warnings.simplefilter("ignore")
+            return source, sink, os.fork()
+    except OSError as error:
+        os.close(source)
+        os.close(sink)
+        raise NoChildError(f"the system refuses it: {error}") from error
 
 
 def _answer(ask: Callable[[], Any], sink: int) -> None:
@@ -65,7 +92,8 @@ def _read(source: int, child: int) -> bytes:
     while True:
         ready, _, _ = select.select([source], [], [], PATIENCE)
         if not ready:
-            os.kill(child, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
             return b""
         piece = os.read(source, 1 << 16)
         if not piece:

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
 from fastsample.info import cpu_name, info
 
-from .child import can_fork
+from .child import why_no_child
 from .flush import flushing
-from .invariants import THREADS
+from .invariants import THREADED, THREADS
 from .memory import bfloat16_maker
 
+NEVER = {
+    "reduce_sum": "not asked; its own tests hold it",
+    "top_p, filter_logits, candidates": "not asked; they are written from kept sets",
+    "tensors, `out`, `valid_vocab`": "rows are NumPy arrays, and all their columns are tokens",
+    "masks of bits, biases of each row": "masks are bool, and one bias holds for all rows",
+    "adjusted rows in a Sampler": "a Sampler is asked without mask, bias and penalties",
+    "adjusted rows in shards and other orders": "shards and orders are of rows as they came",
+    "other stages in shards": "what merges them has the usual order of stages",
+    "raw and tempered laws of rows above 16,384 logits": "functions of whole rows alone hold them",
+    "masses of rows above 16,384 logits": "held once for each way, in shards and in another order "
+    "by the default one, and in nothing else",
+}
+"""What no run covers, and why."""
 
-def conditions(engines: list[tuple[str, str | None]], absent: dict[str, str]) -> dict[str, Any]:
+
+def conditions(
+    engines: list[tuple[str, str | None]],
+    absent: dict[str, str],
+    largest: int,
+    empty: list[str],
+) -> dict[str, Any]:
     """Describe them.
 
     Parameters
@@ -26,10 +44,18 @@ def conditions(engines: list[tuple[str, str | None]], absent: dict[str, str]) ->
         Those that were asked.
     absent : dict
         Those that were not, and why.
+    largest : int
+        The largest vocabulary that there was.
+    empty : list of str
+        Lines on which nothing was compared.
     """
     facts = info()
     names = list(dict.fromkeys(name for name, _ in engines))
-    not_covered = {**absent, "adjustments": "no case has a mask, a bias or penalties"}
+    not_covered = {**absent, **dict.fromkeys(empty, "nothing was compared"), **NEVER}
+    not_covered[f"vocabularies above {largest:,}"] = "the largest that was tried"
+    for name in names:
+        if name not in THREADED:
+            not_covered[f"threads of {name}"] = "it has none"
     with flushing() as flushed:
         pass
     if not flushed:
@@ -37,14 +63,14 @@ def conditions(engines: list[tuple[str, str | None]], absent: dict[str, str]) ->
     maker = bfloat16_maker()
     if maker is None:
         not_covered["bfloat16"] = "neither ml_dtypes nor torch is installed"
-    if not can_fork():
-        not_covered["fork"] = "this system has none"
+    if reason := why_no_child():
+        not_covered["fork"] = reason
     return {
         "fastsample": facts["version"],
         "rule_version": facts["rule_version"],
         "python": platform.python_version(),
         "numpy": np.__version__,
-        **({"numba": version("numba")} if "numba" in names else {}),
+        **({"numba": _version("numba")} if "numba" in names else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_name(),
         "processors": os.cpu_count(),
@@ -52,7 +78,14 @@ def conditions(engines: list[tuple[str, str | None]], absent: dict[str, str]) ->
         "isa_usable": list(facts["isa_usable"]),
         "isa_default": facts["isa"],
         "engines": [*(name for name in names if name != "reference"), "reference"],
-        "threads": list(THREADS),
+        "threads": list(THREADS) if set(names) & set(THREADED) else [1],
         "dtypes": ["float32", "float16", *(["bfloat16"] if maker else [])],
         "not_covered": not_covered,
     }
+
+
+def _version(package: str) -> str:
+    # Here, as it is slow to import.
+    from importlib.metadata import version
+
+    return version(package)

@@ -6,7 +6,6 @@ was asked for is tried before it is believed.
 
 from __future__ import annotations
 
-import ctypes
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +37,8 @@ def flushing() -> Iterator[bool]:
     if platform.system() != "Linux" or place is None:
         yield False
         return
+    import ctypes
+
     library = ctypes.CDLL(None)
     word, bits = place
     before, changed = (ctypes.c_uint32 * _WORDS)(), (ctypes.c_uint32 * _WORDS)()

@@ -24,7 +24,7 @@ class Mismatch:
     seed, position, stream : int
         Of the draw, or of the row's first one.
     part : str
-        "token", "masses", "logprobs", "kept", or "error".
+        "token", "masses", "logprobs", "kept", "laws", or "error".
     expected, got : str
     """
 
@@ -62,6 +62,8 @@ class Line:
     groups : tuple of tuple of str
         The ways, by equal answers over all cases; those of the first agree with the reference.
     first : Mismatch or None
+    laws : int
+        How many values of functions of whole rows were held against the reference's.
     """
 
     invariant: str
@@ -74,21 +76,31 @@ class Line:
     seconds: float
     groups: tuple[tuple[str, ...], ...]
     first: Mismatch | None
+    laws: int = 0
 
     @property
     def ok(self) -> bool:
         """Whether every answer was equal."""
         return not self.mismatches
 
+    @property
+    def covered(self) -> bool:
+        """Whether anything was compared: a line without that proves nothing."""
+        return bool(self.cases and (self.tokens or self.masses or self.logprobs or self.laws))
+
 
 @dataclass(frozen=True)
 class Shown:
-    """How often something that promises nothing drew another token than exact does."""
+    """How often something that promises nothing drew another token than exact does.
+
+    `errors` counts the cases in which it drew none, but raised.
+    """
 
     name: str
     draws: int
     differ: int
     first: Mismatch | None
+    errors: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,7 @@ class Report:
     Attributes
     ----------
     ok : bool
-        Whether no invariant was broken.
+        Whether something was compared in every mode, and no invariant was broken.
     invariants : tuple of Line
     shown : tuple of Shown
         Reductions that promise nothing, and a plain float32 softmax: no part of `ok`.
@@ -116,6 +128,8 @@ class Report:
     seed : int
         What makes the same random cases again.
     seconds : float
+    fixed_cases, given_cases, random_cases : int
+        How many cases there were, by where they came from.
     """
 
     ok: bool
@@ -129,6 +143,9 @@ class Report:
     logits: int
     seed: int
     seconds: float
+    fixed_cases: int = 0
+    given_cases: int = 0
+    random_cases: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """The same in dicts, lists, numbers and strings, as JSON has them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,16 @@ class Tally:
     """How often a way without a promise draws another token than exact does."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._draws, self._differ = name, 0, 0
+        self._name, self._draws, self._differ, self._errors = name, 0, 0, 0
         self._first: Mismatch | None = None
+
+    def ask(self, case: Case, exact: Answer, draw: Callable[[], NDArray[np.int64]]) -> None:
+        """Draw and count; an error is counted as well, and shown."""
+        try:
+            self.add(case, exact, draw())
+        except Exception as error:
+            self._errors += 1
+            self._remember(case, 0, 0, "error", "an answer", repr(error))
 
     def add(self, case: Case, exact: Answer, tokens: NDArray[np.int64]) -> None:
         """Count one case; a token below 0 is none."""
@@ -30,29 +39,39 @@ class Tally:
         differ = drawn & (tokens != exact.tokens)
         self._draws += int(np.count_nonzero(drawn))
         self._differ += int(np.count_nonzero(differ))
-        if self._first is None and np.any(differ):
+        if np.any(differ):
             row, draw = (int(at) for at in np.argwhere(differ)[0])
-            self._first = Mismatch(
-                invariant="none",
-                reduction="fast" if self._name != PLAIN else "none",
-                variant="",
-                way=self._name,
-                case=case.name,
-                row=row,
-                vocabulary=case.vocabulary,
-                kind=case.kinds[row],
-                parameters=case.filters_of(row),
-                seed=case.place_of(row)["seed"],
-                position=case.place_of(row)["position"],
-                stream=case.place_of(row)["stream"] + draw,
-                part="token",
-                expected=told("token", (exact.tokens,), row, draw),
-                got=told("token", (tokens,), row, draw),
-            )
+            sides = (told("token", (one,), row, draw) for one in (exact.tokens, tokens))
+            self._remember(case, row, draw, "token", *sides)
+
+    def _remember(
+        self, case: Case, row: int, draw: int, part: str, expected: str, got: str
+    ) -> None:
+        """Keep the first."""
+        if self._first is not None:
+            return
+        place = case.place_of(row)
+        self._first = Mismatch(
+            invariant="none",
+            reduction="fast" if self._name != PLAIN else "none",
+            variant="",
+            way=self._name,
+            case=case.name,
+            row=row,
+            vocabulary=case.vocabulary,
+            kind=case.kinds[row],
+            parameters=case.filters_of(row),
+            seed=place["seed"],
+            position=place["position"],
+            stream=place["stream"] + draw,
+            part=part,
+            expected=expected,
+            got=got,
+        )
 
     def shown(self) -> Shown:
         """What it comes to."""
-        return Shown(self._name, self._draws, self._differ, self._first)
+        return Shown(self._name, self._draws, self._differ, self._first, self._errors)
 
 
 def fast_tokens(way: Way, case: Case) -> NDArray[np.int64]:
@@ -61,7 +80,10 @@ def fast_tokens(way: Way, case: Case) -> NDArray[np.int64]:
 
 
 def plain_tokens(case: Case) -> NDArray[np.int64]:
-    """What float32 probabilities draw by the same random numbers; -1 where they are not finite."""
+    """What float32 probabilities draw by the same random numbers; -1 where they are not finite.
+
+    Only of plain cases.
+    """
     tokens = np.full((len(case.rows), case.draws), -1, np.int64)
     for b, row in enumerate(case.rows):
         with np.errstate(all="ignore"):

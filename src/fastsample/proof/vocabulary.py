@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fastsample import reference
 
 from .answers import Answer, Way
-from .cases import FILTERS, Case
+from .cases import Case
 from .rows import Dice
 
 FEW = 8
@@ -52,9 +52,19 @@ def pieces(masses: Sequence[NDArray[Any]]) -> list[tuple[NDArray[Any], ...]]:
 
 
 def drawn(tokens: NDArray[Any], weights: NDArray[Any], numbers: list[int]) -> list[int]:
-    """The tokens that these U draw; kept tokens come in any order."""
+    """The tokens that these U draw in exact; kept tokens come in any order.
+
+    Examples
+    --------
+    >>> drawn(np.array([5, 3]), np.array([2**40, 2**40], np.uint64), [2**63 - 1, 2**63])
+    [3, 5]
+    """
     ascending = np.argsort(tokens)
-    return [reference.draw(tokens[ascending], weights[ascending], u) for u in numbers]
+    running = np.cumsum(weights[ascending], dtype=np.uint64)
+    total = int(running[-1])
+    shares = np.array([u * total >> 64 for u in numbers], np.uint64)
+    places = np.searchsorted(running, shares, side="right")
+    return [int(token) for token in tokens[ascending][places]]
 
 
 # ---------------------------------------------------------------- shards
@@ -173,9 +183,9 @@ def _drawn_from(shards: list[Shard], totals: list[int], u: int) -> int:
 def permutations(vocabulary: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Orders of the tokens: at j stands which token comes j-th."""
     tokens = np.arange(vocabulary)
+    yield "shuffled", Dice(vocabulary).permutation(vocabulary)
     yield "reversed", tokens[::-1].copy()
     yield "turned", np.roll(tokens, vocabulary // 3)
-    yield "shuffled", Dice(vocabulary).permutation(vocabulary)
 
 
 def ties_at_the_cut(case: Case, expected: Answer) -> list[bool]:
@@ -198,7 +208,7 @@ def moved(way: Way, case: Case, permutation: NDArray[np.int64], tied: list[bool]
     rows = np.ascontiguousarray(case.rows[:, permutation])
     tokens = permutation[way.draw(rows, case.settings, FEW)]
     tokens[np.array(tied)] = -1
-    found = way.weigh(rows, {name: case.settings[name] for name in FILTERS})
+    found = way.weigh(rows, case.settings)
     logits = reference.read(np.asarray(found.logits))
     return Answer(
         tokens=tokens,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 from fastsample.engines import has_native, has_numba
 
@@ -55,22 +56,40 @@ def engines_here(quick: bool) -> tuple[list[tuple[str, str | None]], dict[str, s
     return here or [("reference", None)], absent
 
 
+def default_way(doors: Doors, reduction: str) -> Way:
+    """What is asked where no engine is named."""
+    return Way(doors, None, None, reduction)
+
+
 def ways(doors: Doors, engines: list[tuple[str, str | None]], reduction: str) -> list[Way]:
     """The ways to ask in one reduction mode."""
     return [Way(doors, name, isa, reduction) for name, isa in engines]
 
 
+_lock = Lock()
+_limits: list[int] = []
+"""The limit that holds outside, as often as proofs go on."""
+
+
 @contextmanager
 def threads_allowed() -> Iterator[None]:
-    """Let calls have as many threads as they ask for, on a machine with fewer processors too."""
+    """Let calls have as many threads as they ask for, on a machine with fewer processors too.
+
+    The last of several proofs that go on at once gives back what the first one found.
+    """
     if not has_native():
         yield
         return
     from fastsample import _native
 
-    before = _native.most_threads()
-    _native.limit_threads(max(before, MOST_THREADS))
+    with _lock:
+        before = _limits[0] if _limits else _native.most_threads()
+        _limits.append(before)
+        _native.limit_threads(max(before, MOST_THREADS))
     try:
         yield
     finally:
-        _native.limit_threads(before)
+        with _lock:
+            _limits.pop()
+            if not _limits:
+                _native.limit_threads(before)
