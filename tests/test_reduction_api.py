@@ -101,7 +101,7 @@ def test_a_sampler_tells_its_mode() -> None:
 
 def test_a_pickle_of_an_unknown_mode_is_refused() -> None:
     state = {**Sampler(JUST_MORE_THAN_ONE).__getstate__(), "reduction": "turbo"}
-    with pytest.raises(ValueError, match="`reduction` must be .* got 'turbo'"):
+    with pytest.raises(ValueError, match=r"`reduction` must be .* got 'turbo'"):
         Sampler.__new__(Sampler).__setstate__(state)
 
 
