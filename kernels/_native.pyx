@@ -93,7 +93,7 @@ _find_kernels()
 
 
 cdef _Isa _resolve(name, str source):
-    isa = _usable.get(name)
+    isa = _usable.get(name) if isinstance(name, str) else None
     if isa is not None:
         return <_Isa>isa
     usable_names = ", ".join(_usable)

@@ -15,18 +15,16 @@ import numpy as np
 ALPHA = 1e-9
 
 
-def chi_square_limit(degrees: int, alpha: float = ALPHA) -> float:
-    """Upper quantile of chi-square, by Wilson and Hilferty."""
-    z = NormalDist().inv_cdf(1 - alpha)
-    a = 2 / (9 * degrees)
-    return degrees * (1 - a + z * math.sqrt(a)) ** 3
-
-
 def chi_square_tail(x: float, degrees: int) -> float:
-    """Probability that chi-square exceeds x, exactly; for an odd number of degrees."""
+    """Probability that chi-square exceeds x, exactly: the series is finite."""
     half = x / 2
-    powers = (half ** (j - 0.5) / math.gamma(j + 0.5) for j in range(1, degrees // 2 + 1))
-    return math.erfc(math.sqrt(half)) + math.exp(-half) * math.fsum(powers)
+    if half <= 0:
+        return 1.0
+    start = 0.5 if degrees % 2 else 0.0
+    powers = (start + j for j in range(degrees // 2))
+    logs = (power * math.log(half) - half - math.lgamma(power + 1) for power in powers)
+    rest = math.erfc(math.sqrt(half)) if degrees % 2 else 0.0
+    return rest + math.fsum(math.exp(log) for log in logs)
 
 
 def g_statistic(counts: np.ndarray, shares: np.ndarray) -> float:

@@ -18,9 +18,9 @@ SIZES = (
 
 
 def bits(number: float) -> bytes:
-    """The bits of a sum; those of all NaNs are one's."""
+    """The bits of a sum."""
     assert type(number) is float
-    return np.float64(math.nan if math.isnan(number) else number).tobytes()
+    return np.float64(number).tobytes()
 
 
 def any_bits(rng: np.random.Generator, size: int, dtype: Any) -> np.ndarray:

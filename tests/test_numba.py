@@ -5,6 +5,7 @@ That its answers are the reference's is in the tests that every engine meets.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -24,6 +25,11 @@ numba = pytest.importorskip("numba")
 if not engines.has_numba():
     pytest.skip("the engine does not know this processor's float mode", allow_module_level=True)
 
+# Numba is there: what is imported here needs it.
+from fastsample.engines import numba as loops  # noqa: E402
+from fastsample.jit.fixed import FixedRow  # noqa: E402
+from fastsample.jit.row import Row  # noqa: E402
+
 NUMBA, REFERENCE = Engine("numba"), Engine("reference")
 FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
 TYPES_OF_LOOPS = """
@@ -35,7 +41,7 @@ frozen = rows.copy()
 frozen.flags.writeable = False
 for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
     for how in ({}, {"temperature": 0.5, "top_k": 50, "top_p": 0.9, "min_p": 0.1},
-                {"top_p": 0.999}, {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
+                {"top_p": 0.999}, {"top_p": 0.9999, "temperature": 0.2}, {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
         for place in ({"seed": 1, "position": 0}, {"seed": 2**64 - 1, "position": 2**64 - 1}):
             for reduction in ("exact", "fixed"):
                 sample(logits, **how, **place, stream="row", logprobs=2, form=("raw", "processed"),
@@ -98,9 +104,11 @@ def test_no_multiply_and_add_is_fused() -> None:
     for mode in ("exact", "fixed"):
         fastsample.softmax(rows, engine="numba", reduction=mode)
         for top_p in (0.5, 0.9999):
-            fastsample.sample(rows, top_p=top_p, engine="numba", reduction=mode)
+            for temperature in (1.0, 0.2):
+                how = {"top_p": top_p, "temperature": temperature, "reduction": mode}
+                fastsample.sample(rows, **how, engine="numba")
     loops = {mass.weigh_to, mass.write_powers, select.select, draws.draw}
-    loops |= {fixed.add_to, fixed.write_powers_to, fixed.draw_floats}
+    loops |= {fixed.add_to, fixed.write_powers_to, fixed.draw_floats, fixed.near_total}
     for loop in loops:
         assert loop.nopython_signatures
         for code in loop.inspect_asm().values():
@@ -155,3 +163,66 @@ def test_cuts_of_many_tokens(kind: str) -> None:
     )
     assert differing(expected, found) == []
     assert differing(REFERENCE.kept_sets(job), NUMBA.kept_sets(job)) == []
+
+
+@pytest.mark.parametrize("top_p", [0.999, 0.9999, 0.99999])
+def test_a_deep_nucleus_of_fixed_is_not_sorted(top_p: float) -> None:
+    """Its last masses are near 2^-20 of the top, and its sums round, but far from the border."""
+    rows = np.random.default_rng(4).normal(0, 3, (4, 151_936)).astype(np.float32)
+    job = make_job(rows, make_plan(4, top_p=top_p, seed=range(4)), rows.shape[1], "fixed")
+    with mock.patch.object(FixedRow, "keys", side_effect=AssertionError("it was listed")):
+        found = NUMBA.run(job, make_outcome(4))
+    assert differing(REFERENCE.run(job, make_outcome(4)), found) == []
+
+
+# ---------------------------------------------------------------- rows that are written meanwhile
+
+
+LOOKS = ("mass", "masses", "keys", "_kept_of_head", "count", "draw", "first", "key_of_token")
+OTHER_LOGITS: dict[str, Any] = {
+    "nothing": -np.inf,
+    "nan": np.nan,
+    "infinities": np.inf,
+    "one value": 0.5,
+    "deeper": np.linspace(-60, -50, 5000, dtype=np.float32),
+    "higher": np.linspace(20, 60, 5000, dtype=np.float32),
+}
+
+
+def changing(kind: type[Row], place: int, logits: Any) -> type[Row]:
+    """A kind of row whose memory gets other logits at the n-th look at it after the first."""
+
+    class Changing(kind):  # type: ignore[misc, valid-type]
+        def __init__(self, memory: np.ndarray) -> None:
+            super().__init__(memory)
+            self.memory, self.left = memory, place
+
+    def look(name: str) -> Any:
+        def looked(self: Any, *given: Any) -> Any:
+            if self.left == 0:
+                self.memory[:] = logits
+            self.left -= 1
+            return getattr(kind, name)(self, *given)
+
+        return looked
+
+    for name in LOOKS:
+        setattr(Changing, name, look(name))
+    return Changing
+
+
+@pytest.mark.parametrize("logits", OTHER_LOGITS)
+@pytest.mark.parametrize("reduction", ["exact", "fixed"])
+def test_a_row_that_is_written_meanwhile_gets_a_token_of_its_own(
+    reduction: str, logits: str
+) -> None:
+    """Any token, but no error, and none outside the vocabulary."""
+    for how, place in itertools.product(CUTS, range(12)):
+        rows = np.random.default_rng(5).normal(0, 3, (1, 5000)).astype(np.float32)
+        job = make_job(rows, make_plan(1, **how), 5000, reduction)
+        kinds = {reduction: changing(loops._ROWS[reduction], place, OTHER_LOGITS[logits])}
+        with mock.patch.dict(loops._ROWS, kinds):
+            out = NUMBA.run(job, make_outcome(1, forms=("raw", "processed"), top_count=3))
+        assert out.status.tolist() == [0]
+        assert 0 <= out.tokens[0, 0] < 5000, (how, place)
+        assert np.all((out.top_tokens >= 0) & (out.top_tokens < 5000))

@@ -69,7 +69,40 @@ def test_the_default_is_exact(engine: Engine) -> None:
     assert drawn_from(lambda: Sampler(**how)(FLAT)) == {0}
 
 
+@pytest.mark.parametrize("mode", ["exact", "fixed", "fast"])
+def test_a_name_may_be_another_kind_of_str(engine: Engine, mode: str) -> None:
+    """Such as NumPy's, in which an array's items come."""
+    name, how = np.str_(mode), {"engine": engine.name, "isa": engine.isa}
+    for extra in ({}, {"logprobs": 2}):
+        told = [sample(ROW, **HOW, **how, **extra, position=0, reduction=r) for r in (mode, name)]
+        assert told[0].tokens == told[1].tokens
+    sampler = Sampler(**HOW, reduction=name, **how)
+    for _ in range(3):
+        sampler(ROW)
+    assert type(sampler.reduction) is str
+    for function in (fastsample.softmax, fastsample.log_softmax, fastsample.logsumexp):
+        assert same_bits(*(function(ROW, reduction=r, **how) for r in (mode, name)))
+    assert fastsample.reduce_sum(np.ones(3), name) == 3
+
+
 # ---------------------------------------------------------------- samplers
+
+
+def test_a_sampler_tells_its_mode() -> None:
+    for mode in ("exact", "fixed", "fast"):
+        shown = f"reduction={mode!r}" if mode != "exact" else "position=0)"
+        assert Sampler(seed=1, reduction=mode).reduction == mode
+        assert shown in repr(Sampler(seed=1, reduction=mode))
+    assert repr(Sampler([], reduction="fast")) == "Sampler(0 sequences, reduction='fast')"
+    assert repr(Sampler([])) == "Sampler(0 sequences)"
+    with pytest.raises(AttributeError, match="`reduction` cannot be set"):
+        Sampler().reduction = "fast"
+
+
+def test_a_pickle_of_an_unknown_mode_is_refused() -> None:
+    state = {**Sampler(JUST_MORE_THAN_ONE).__getstate__(), "reduction": "turbo"}
+    with pytest.raises(ValueError, match=r"`reduction` must be .* got 'turbo'"):
+        Sampler.__new__(Sampler).__setstate__(state)
 
 
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)

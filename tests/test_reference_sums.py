@@ -48,7 +48,18 @@ def test_exact_adds_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
     values = spread(np.random.default_rng(0), 1001, np.float32, 30)
     assert reference_sums.exact(values) == math.fsum(values.tolist())
     values[[5, 900]] = np.inf, -np.inf
-    assert math.isnan(reference_sums.exact(values))
+    assert bits(reference_sums.exact(values)) == bits(math.nan)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", reference_sums.SUMS)
+def test_every_nan_is_the_same(name: str, dtype: Any) -> None:
+    for first, second in itertools.product((np.inf, -np.inf, np.nan, -np.nan), repeat=2):
+        for size in (2, 9000):
+            values = np.zeros(size, dtype)
+            values[[0, -1]] = first, second
+            expected = first if first == second else math.nan
+            assert bits(reference_sums.SUMS[name](values)) == bits(expected)
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")

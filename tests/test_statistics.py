@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from goodness import (
-    chi_square_limit,
+    ALPHA,
     chi_square_tail,
     g_statistic,
     kolmogorov,
     kolmogorov_limit,
     poisson_tails,
+    z_limit,
 )
 from strategies import normal
 from support import Engine, csr, make_job, make_outcome, make_plan, native
@@ -85,7 +86,8 @@ def test_drawn_frequencies(name, n_draws):
     counts = count_draws(engine, job, n_draws)
     assert counts.sum() == n_draws
     assert counts[shares == 0].sum() == 0
-    assert g_statistic(counts, shares) < chi_square_limit(np.count_nonzero(shares) - 1)
+    degrees = np.count_nonzero(shares) - 1
+    assert chi_square_tail(g_statistic(counts, shares), degrees) > ALPHA
 
 
 @needs_native
@@ -98,17 +100,27 @@ def test_no_seed_is_better_than_another():
         job.plan["seed"] = seed
         tokens = engine.run(job, make_outcome(1, draws=200_000)).tokens[0]
         found.append(g_statistic(np.bincount(tokens, minlength=SIZE), shares))
-    assert sum(found) < chi_square_limit(64 * (SIZE - 1))
+    assert chi_square_tail(sum(found), 64 * (SIZE - 1)) > ALPHA / 2
     tails = np.array([chi_square_tail(g, SIZE - 1) for g in found])
-    assert kolmogorov(tails) < kolmogorov_limit()
+    assert kolmogorov(tails) < kolmogorov_limit(2)
 
 
 def test_limits_are_those_of_tables():
-    """Chi-square at 31 degrees: 44.985 leaves 5 % above it, and 61.098 leaves 0.1 %."""
-    for x, tail in ((44.985, 0.05), (61.098, 0.001)):
-        assert chi_square_tail(x, 31) == pytest.approx(tail, rel=1e-3)
-        assert chi_square_limit(31, tail) == pytest.approx(x, rel=2e-3)
-    assert 5e-10 < chi_square_tail(chi_square_limit(31), 31) < 2e-9
+    """So much of chi-square lies above 3.841, and so on; at one degree it is a normal's square."""
+    table = {
+        1: ((3.841, 0.05), (10.828, 0.001), (z_limit() ** 2, ALPHA)),
+        2: ((5.991, 0.05), (13.816, 0.001), (-2 * np.log(ALPHA), ALPHA)),
+        3: ((7.815, 0.05), (16.266, 0.001)),
+        31: ((44.985, 0.05), (61.098, 0.001)),
+        100: ((124.342, 0.05), (149.449, 0.001)),
+    }
+    for degrees, rows in table.items():
+        for x, tail in rows:
+            assert chi_square_tail(x, degrees) == pytest.approx(tail, rel=1e-3)
+        assert chi_square_tail(0.0, degrees) == 1
+    for degrees in (10**4 - 1, 10**5):
+        tail = chi_square_tail(degrees + 3 * np.sqrt(2 * degrees), degrees)
+        assert tail == pytest.approx(0.00135, rel=0.15)
     assert 2 * np.exp(-2 * kolmogorov_limit() ** 2) == pytest.approx(1e-9)
     assert poisson_tails(3, 2.0) == pytest.approx((0.857123, 0.323324), rel=1e-5)
     assert kolmogorov(np.array([0.1, 0.2, 0.9])) == pytest.approx((2 / 3 - 0.2) * np.sqrt(3))

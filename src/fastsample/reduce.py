@@ -8,7 +8,7 @@ from .checks import check_reduction
 from .engines import has_native
 from .logits import Floats, memory_of_floats
 from .params import check_threads
-from .reference_sums import SUMS, rounded
+from .reference_sums import SUMS, one_nan, rounded
 
 _X = Floats("x", "float16, bfloat16, float32 or float64", "efd", ("np.float64", "double()"), "0")
 _KINDS = {"e": "float16", "H": "bfloat16", "f": "float32", "d": "float64"}
@@ -42,8 +42,8 @@ def reduce_sum(
     Returns
     -------
     float
-        0.0 for an empty array. Infinities and NaN add up as IEEE 754 says; an exact sum past the
-        largest float64 is an infinity.
+        0.0 for an empty array. Infinities and NaN add up as IEEE 754 says, and every NaN is that of
+        `math.nan`, to the last bit; an exact sum past the largest float64 is an infinity.
 
     Raises
     ------
@@ -77,8 +77,10 @@ def reduce_sum(
 
     how = _KINDS[values.dtype.char], isa, threads or 0
     if reduction == "fixed":
-        return _native.fixed_sum(values, *how)
+        return one_nan(_native.fixed_sum(values, *how))
     if reduction == "fast":
-        return _native.fast_sum(values, *how)
+        return one_nan(_native.fast_sum(values, *how))
     digits, special = _native.exact_sum(values, *how)
-    return special if special != 0.0 else rounded(int.from_bytes(digits, "little", signed=True))
+    if special != 0.0:
+        return one_nan(special)
+    return rounded(int.from_bytes(digits, "little", signed=True))

@@ -62,7 +62,7 @@ def exact(values: NDArray[Any]) -> float:
         is_finite = field != 2**form.exponent - 1
         total += _total(bits[is_finite], field[is_finite].astype(np.int64), form)
         special += _special(bits[~is_finite], form)
-    return special if special != 0.0 else rounded(total << (SCALE + form.least))
+    return one_nan(special) if special != 0.0 else rounded(total << (SCALE + form.least))
 
 
 def _total(bits: NDArray[np.uint64], field: NDArray[np.int64], form: _Format) -> int:
@@ -109,6 +109,11 @@ def rounded(total: int) -> float:
     return number
 
 
+def one_nan(total: float) -> float:
+    """Return a sum, any NaN as `math.nan`: processors differ in the sign and payload of theirs."""
+    return math.nan if math.isnan(total) else total
+
+
 def fixed(values: NDArray[Any]) -> float:
     """Sum numbers in rule 8's fixed order: float32 (float64 for float64), blocks in float64.
 
@@ -124,7 +129,7 @@ def fixed(values: NDArray[Any]) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         for block in block_totals(padded.reshape(-1, BLOCK)).astype(np.float64).tolist():
             total += block
-    return total
+    return one_nan(total)
 
 
 def fast(values: NDArray[Any]) -> float:
@@ -136,7 +141,7 @@ def fast(values: NDArray[Any]) -> float:
     0.75
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.add.reduce(_wide(values)))
+        return one_nan(float(np.add.reduce(_wide(values))))
 
 
 def _wide(values: NDArray[Any]) -> NDArray[Any]:

@@ -144,6 +144,11 @@ class Sampler(Members):
             draw(as_rows(np.empty((0, 1), np.float32)), make_plan(0), None, engine=engine, isa=isa)
 
     @property
+    def reduction(self) -> str:
+        """How masses add up in all calls: "exact", "fixed" or "fast"."""
+        return self._reduction
+
+    @property
     def latency(self) -> Latency:
         """How long the calls took, of a sampler that was made with ``measure=True``.
 
@@ -352,7 +357,7 @@ class Sampler(Members):
         self._valid_vocab = state["valid_vocab"]
         self._latency = Latency() if state["measure"] else None
         # A sampler that was pickled before there were modes drew in the only one there was.
-        self._reduction = state.get("reduction", "exact")
+        self._reduction = check_reduction(state.get("reduction", "exact"))
         self._engine = state["engine"]
         self._isa = state["isa"]
         self._n_threads = state["n_threads"]
@@ -362,10 +367,11 @@ class Sampler(Members):
 
     def __repr__(self) -> str:
         sequences = self._roster.chosen(None)
+        mode = "" if self._reduction == "exact" else f", reduction={self._reduction!r}"
         if self._roster.comes_and_goes or len({one.position for one in sequences}) > 1:
-            return f"Sampler({len(sequences)} sequences)"
+            return f"Sampler({len(sequences)} sequences{mode})"
         params = replace(self.params, seed=self.seed)
-        return f"Sampler({params}, position={self.position})"
+        return f"Sampler({params}, position={self.position}{mode})"
 
 
 def check_measure(measure: Any) -> bool:

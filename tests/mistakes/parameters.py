@@ -195,6 +195,7 @@ def native_mistakes() -> list[Mistake]:
     return [
         Mistake(lambda: sample(ROW, isa="sse9"), ValueError, "got 'sse9'; usable here: "),
         Mistake(lambda: sample(ROW, isa=missing), RuntimeError, f"{missing!r} cannot run on this"),
+        Mistake(lambda: sample(ROW, isa=[]), ValueError, "got []; usable here: "),
         Mistake(lambda: Sampler(isa="sse9"), ValueError, "got 'sse9'; usable here: "),
         Mistake(lambda: Sampler(isa=missing), RuntimeError, f"{missing!r} cannot run on this"),
     ]

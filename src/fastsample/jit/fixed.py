@@ -34,6 +34,17 @@ def _weigh_part(bits: Bits, first: int, end: int, bound: int, law: Any, powers: 
 
 
 @compiled
+def _weigh_block(bits: Bits, block: int, cut: Cut, law: Any, powers: Any) -> None:
+    """Write the masses of a block; 0 for tokens that a cut does not keep."""
+    order, token = cut
+    first, end = block * BLOCK, min((block + 1) * BLOCK, len(bits))
+    split = min(max(token + 1, first), end)
+    powers[end - first :] = _ZERO
+    _weigh_part(bits, first, split, order, law, powers)
+    _weigh_part(bits, split, end, order + 1, law, powers)
+
+
+@compiled
 def _add_lanes(powers: Any, lanes: Any) -> None:
     for first in range(0, BLOCK, _LANES):
         for lane in range(_LANES):
@@ -58,22 +69,34 @@ def add_to(
     bits: Bits, best: NDArray[np.int32], cut: Cut, law: Any, running: NDArray[np.float64]
 ) -> None:
     """Add up the masses that a cut keeps: what they come to, one wide block after the other."""
-    order, token = cut
+    order, _ = cut
     powers, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float32)
     total = np.float64(0)
     for wide in range(len(running)):
         start = wide * _WIDE // BLOCK
         for b in range(start, min(start + _WIDE // BLOCK, len(best))):
-            if best[b] < order:
-                continue
-            first, end = b * BLOCK, min((b + 1) * BLOCK, len(bits))
-            split = min(max(token + 1, first), end)
-            powers[end - first :] = _ZERO
-            _weigh_part(bits, first, split, order, law, powers)
-            _weigh_part(bits, split, end, order + 1, law, powers)
-            _add_lanes(powers, lanes)
+            if best[b] >= order:
+                _weigh_block(bits, b, cut, law, powers)
+                _add_lanes(powers, lanes)
         total += _total_of(lanes)
         running[wide] = total
+
+
+@compiled
+def near_total(bits: Bits, best: NDArray[np.int32], cut: Cut, law: Any) -> Any:
+    """Add up the masses that a cut keeps in float64, in lanes: nearly without rounding."""
+    order, _ = cut
+    powers, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float64)
+    for b in range(len(best)):
+        if best[b] >= order:
+            _weigh_block(bits, b, cut, law, powers)
+            for first in range(0, BLOCK, _LANES):
+                for lane in range(_LANES):
+                    lanes[lane] += np.float64(powers[first + lane])
+    total = np.float64(0)
+    for lane in range(_LANES):
+        total += lanes[lane]
+    return total
 
 
 @compiled
@@ -93,11 +116,15 @@ def write_powers_to(bits: Bits, law: Any, out: NDArray[np.float32]) -> Any:
 
 @compiled
 def _token_at(bits: Bits, wide: int, total: float, r: float, cut: Cut, law: Any) -> Any:
-    """Token of a wide block at which a running total exceeds r, or the last that is kept."""
+    """Token of a wide block at which a running total exceeds r, or the last that is kept.
+
+    Some token of the block, where the row has been written since and it keeps none.
+    """
     logits = bits.view(np.float32)
     order, last = cut
-    found = np.int64(-1)
-    for token in range(wide * _WIDE, min((wide + 1) * _WIDE, len(bits))):
+    end = min((wide + 1) * _WIDE, len(bits))
+    found = np.int64(end - 1)
+    for token in range(wide * _WIDE, end):
         if order_of(bits[token]) >= (order if token <= last else order + 1):
             found = np.int64(token)
             total += np.float64(power_of(logits[token], law))
@@ -162,14 +189,21 @@ class FixedRow(Row):
         """Cut of top_p, a float32 below 1, on what a cut has left.
 
         The rule adds in its order, one by one, in float64. Where all these sums are exact, integers
-        find the same cut without sorting; elsewhere the tokens are sorted, and added so.
+        find the same cut without sorting, and where what sums round is too little to matter, which
+        is nearly everywhere; elsewhere the tokens are sorted, and added so.
         """
-        need = (top_p - 2.0**-21) * self.mass(cut, law)
-        units = max(1, math.ceil(need * _UNITS))
+        weight = self.mass(cut, law)
+        need = (top_p - 2.0**-21) * weight
+        # Past int64, or nan, only where the row has been written since.
+        units = max(1, math.ceil(need * _UNITS)) if need * _UNITS < 2.0**63 else 1
         found = self._integer_nucleus(cut, law, units)
         if found is not None and self._adds_exactly(found, law, units):
             return min(found, cut)
+        if found is not None and found <= cut and self._surely_ends(found, law, need, weight):
+            return found
         keys = self.keys(cut)
+        if not len(keys):
+            return cut  # likewise
         running = self.masses(keys, law).cumsum(dtype=np.float64)
         return int(keys[min(int(running.searchsorted(need)), len(keys) - 1)])
 
@@ -190,3 +224,14 @@ class FixedRow(Row):
         """
         last = int(masses_of(np.array([found]), law)[0])
         return last >= 2**24 and units + last <= 2 ** (last.bit_length() + 28)
+
+    def _surely_ends(self, found: int, law: Law, need: float, weight: float) -> bool:
+        """Tell whether float64 sums reach `need` at a cut and not before, however they round.
+
+        A sum of n masses takes less than n roundings, each by half a last bit of the weight at
+        most; a quarter more, and 4096 of them, leave room for those of the sum that is made here.
+        """
+        total = float(near_total(self.bits, self.best, parts_of(found), law))
+        last = float(self.masses(np.array([found]), law)[0])
+        slack = 1.25 * _STEP * weight * (self.count(found) + 4096)
+        return total - last + slack < need <= total - slack
