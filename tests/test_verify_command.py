@@ -71,6 +71,13 @@ def test_a_proof_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(r"fingerprint( [0-9a-f]{4}){6}", fingerprint)
 
 
+def test_a_narrow_terminal_cuts_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof_page, "verify", briefly(HONEST))
+    page = CliRunner().invoke(app, ["verify"], env={"COLUMNS": "50"}).stdout
+    assert "…" not in page
+    assert page.count("with and without log-probabilities ") == 2
+
+
 def test_every_way_is_named_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof_page, "verify", briefly(HONEST))
     page = words(run("--ways").stdout)

@@ -105,7 +105,10 @@ def show(console: Console, report: Report, ways: bool = False) -> None:
     lines = lines_of(report)
     # A terminal too narrow breaks lines; cut names could not be looked up.
     widest = Measurement.get(console, console.options.update(max_width=200), lines).maximum
-    console.print(lines, width=max(widest, console.width), crop=False)
+    width = console.width
+    console.width = max(widest, width)
+    console.print(lines)
+    console.width = width
     if "numba" in report.conditions["engines"]:
         console.print("seconds: the first lines that call Numba wait until it has compiled")
     told = [(name_of(line), grouping(line)) for line in lines_to_group(report, ways)]
@@ -166,7 +169,7 @@ def cells(line: Line) -> Iterator[RenderableType]:
         yield f"{count:,}"
     yield f"{line.seconds:.1f}"
     if not line.cases:
-        yield "not covered"
+        yield "untried"
     elif line.ok:
         yield f"{sum(map(len, line.groups))} equal"
     else:
