@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,16 @@ def test_one_way_that_is_wrong_everywhere_is_named(monkeypatch: pytest.MonkeyPat
     assert page.count("{") == (4 if others else 2)
     if before:
         assert f'draw with FASTSAMPLE_ISA={before}, or engine="reference".' in page
+
+
+@pytest.mark.skipif(native is None, reason="fastsample._native is not built")
+def test_the_way_that_is_asked_for_by_no_name_is_known() -> None:
+    isa = native.default_isa()
+    report = briefly(faulty_on(isa))(None, progress=None, seed=0)
+    first, *rest = report.invariants
+    groups = (("reference",), (f"native {isa}", "default"))
+    report = replace(report, invariants=(replace(first, groups=groups), *rest))
+    assert proof_page.common_way(report) == f"native {isa}"
 
 
 def test_no_way_is_named_where_several_are_wrong() -> None:

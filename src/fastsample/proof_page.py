@@ -251,13 +251,15 @@ def common_way(report: Report) -> str | None:
     """The one engine and instruction set that answers wrongly in every broken line, if it is one.
 
     A group names the ways of a variant only where they disagree; so a bare variant is all of them.
+    What is asked for by no name ("default") is one of the ways that have a name.
     """
-    ways = ways_of(report)
+    ways, default = ways_of(report), f"native {report.conditions['isa_default']}"
     guilty: set[str | None] = set()
     for line in report.invariants:
         for label in (label for group in line.groups[1:] for label in group):
             named = (way for way in ways if label == way or label.endswith(f" on {way}"))
-            guilty.add(next(named, ways[0] if len(ways) == 1 else None))
+            way = next(named, ways[0] if len(ways) == 1 else None)
+            guilty.add(default if way == "default" and default in ways else way)
     return guilty.pop() if len(guilty) == 1 else None
 
 
