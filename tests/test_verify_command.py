@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,13 @@ def test_a_proof_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(r"fingerprint( [0-9a-f]{4}){6}", fingerprint)
 
 
+def test_a_narrow_terminal_cuts_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof_page, "verify", briefly(HONEST))
+    page = CliRunner().invoke(app, ["verify"], env={"COLUMNS": "50"}).stdout
+    assert "…" not in page
+    assert page.count("with and without log-probabilities ") == 2
+
+
 def test_every_way_is_named_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof_page, "verify", briefly(HONEST))
     page = words(run("--ways").stdout)
@@ -118,6 +126,16 @@ def test_one_way_that_is_wrong_everywhere_is_named(monkeypatch: pytest.MonkeyPat
     assert page.count("{") == (4 if others else 2)
     if before:
         assert f'draw with FASTSAMPLE_ISA={before}, or engine="reference".' in page
+
+
+@pytest.mark.skipif(native is None, reason="fastsample._native is not built")
+def test_the_way_that_is_asked_for_by_no_name_is_known() -> None:
+    isa = native.default_isa()
+    report = briefly(faulty_on(isa))(None, progress=None, seed=0)
+    first, *rest = report.invariants
+    groups = (("reference",), (f"native {isa}", "default"))
+    report = replace(report, invariants=(replace(first, groups=groups), *rest))
+    assert proof_page.common_way(report) == f"native {isa}"
 
 
 def test_no_way_is_named_where_several_are_wrong() -> None:

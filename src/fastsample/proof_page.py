@@ -105,7 +105,10 @@ def show(console: Console, report: Report, ways: bool = False) -> None:
     lines = lines_of(report)
     # A terminal too narrow breaks lines; cut names could not be looked up.
     widest = Measurement.get(console, console.options.update(max_width=200), lines).maximum
-    console.print(lines, width=max(widest, console.width), crop=False)
+    width = console.width
+    console.width = max(widest, width)
+    console.print(lines)
+    console.width = width
     if "numba" in report.conditions["engines"]:
         console.print("seconds: the first lines that call Numba wait until it has compiled")
     told = [(name_of(line), grouping(line)) for line in lines_to_group(report, ways)]
@@ -166,7 +169,7 @@ def cells(line: Line) -> Iterator[RenderableType]:
         yield f"{count:,}"
     yield f"{line.seconds:.1f}"
     if not line.cases:
-        yield "not covered"
+        yield "untried"
     elif line.ok:
         yield f"{sum(map(len, line.groups))} equal"
     else:
@@ -248,13 +251,15 @@ def common_way(report: Report) -> str | None:
     """The one engine and instruction set that answers wrongly in every broken line, if it is one.
 
     A group names the ways of a variant only where they disagree; so a bare variant is all of them.
+    What is asked for by no name ("default") is one of the ways that have a name.
     """
-    ways = ways_of(report)
+    ways, default = ways_of(report), f"native {report.conditions['isa_default']}"
     guilty: set[str | None] = set()
     for line in report.invariants:
         for label in (label for group in line.groups[1:] for label in group):
             named = (way for way in ways if label == way or label.endswith(f" on {way}"))
-            guilty.add(next(named, ways[0] if len(ways) == 1 else None))
+            way = next(named, ways[0] if len(ways) == 1 else None)
+            guilty.add(default if way == "default" and default in ways else way)
     return guilty.pop() if len(guilty) == 1 else None
 
 
