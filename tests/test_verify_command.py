@@ -27,7 +27,7 @@ from fastsample import proof_page, sample
 from fastsample.cli import app
 from fastsample.proof import Report
 from fastsample.proof.answers import Doors
-from fastsample.proof.cases import random_case
+from fastsample.proof.cases import random_case, row_of
 from fastsample.proof.run import Proof, Wish
 
 HONEST = Doors()
@@ -169,13 +169,9 @@ def test_the_first_mismatch_can_be_made_again() -> None:
     report = briefly(FAULTY)(None, progress=None, seed=0)
     first = next(line.first for line in report.invariants if line.first)
     case = eval(first.case, {"random_case": random_case})
-    drawn = HONEST.sample(
-        case.rows[first.row],
-        **first.parameters,
-        seed=first.seed,
-        position=first.position,
-        stream=first.stream,
-    )
+    place = {"seed": first.seed, "position": first.position, "stream": first.stream}
+    how = {**row_of(case.settings, first.row), **first.parameters, **place}
+    drawn = HONEST.sample(case.rows[first.row], **how)
     assert str(drawn.tokens) == first.expected != first.got
 
 
