@@ -275,9 +275,9 @@ inline Doubles load_doubles<float>(const char* source) {
 
 constexpr int kCountBits = 12;
 static_assert(kRuleBlock == 1 << kCountBits, "a block adds so many bits");
-// What adding kRounder to a number x below 2^e and taking it off again leaves is the slice of x from the unit
-// of 2^(e + kCountBits - 52) up. A block's slices add up to at most 2^(e + kCountBits), and what is left of each
-// number is at most half of that unit: exponents of the next slice lie so many below.
+// What adding a rounder to a number x below 2^e and taking it off again leaves is the slice of x from the unit
+// of 2^(e + kCountBits - 52) up. A block's slices add up to at most 2^(e + kCountBits), and what is left of
+// each number is at most half of that unit: exponents of the next slice lie so many below.
 constexpr int kSlice = 53 - kCountBits;
 
 inline double power_of_two(int field) {

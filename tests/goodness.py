@@ -27,6 +27,18 @@ def chi_square_tail(x: float, degrees: int) -> float:
     return rest + math.fsum(math.exp(log) for log in logs)
 
 
+def softmax64(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """Shares of logits, in float64; the temperature is rounded as the rule does."""
+    weights = np.exp((logits.astype(np.float64) - logits.max()) / float(np.float32(temperature)))
+    shares: np.ndarray = weights / math.fsum(weights)
+    return shares
+
+
+def total_variation(one: np.ndarray, other: np.ndarray) -> float:
+    """The most by which two laws differ in any event's probability."""
+    return 0.5 * math.fsum(np.abs(one - other))
+
+
 def g_statistic(counts: np.ndarray, shares: np.ndarray) -> float:
     """Twice the log-likelihood ratio of counts under shares: chi-square where the shares hold."""
     seen = counts > 0

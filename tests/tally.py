@@ -6,6 +6,8 @@ A call of the Numba engine costs as much as ten of native's: it meets one case i
 
 from __future__ import annotations
 
+from collections import Counter
+
 from support import HELD, Engine
 
 NATIVE = [engine for engine in HELD if engine.is_native]
@@ -17,20 +19,23 @@ class Tally:
 
     def __init__(self) -> None:
         self.asked = self.cases = self.logits = 0
+        self.held: Counter[Engine] = Counter()
 
     def engines(self) -> list[Engine]:
         """Engines that the next row or job is held on; all of them where native is not there."""
         self.asked += 1
         return HELD if self.asked % SHARE_OF_NUMBA == 1 or not NATIVE else NATIVE
 
-    def add(self, cases: int, logits: int) -> None:
-        """Count what was equal."""
+    def add(self, engines: list[Engine], cases: int, logits: int) -> None:
+        """Count what was equal on these engines."""
         self.cases += cases
         self.logits += logits
+        self.held.update(dict.fromkeys(engines, cases))
 
     def report(self, cases: int = 0, logits: int = 0) -> None:
-        """Say what was compared, and fail where it is less than asked for."""
-        names = ", ".join(engine.isa or engine.name for engine in HELD)
-        print(f"{self.cases} cases, {self.logits:.2e} logits equal on {names}")
+        """Say what was compared, on each engine, and fail where it is less than asked for."""
+        held = ", ".join(f"{self.held[one]} on {one.isa or one.name}" for one in HELD)
+        print(f"{self.cases} cases, {self.logits:.2e} logits; equal: {held}")
         assert self.cases >= cases
         assert self.logits >= logits
+        assert all(self.held[one] for one in HELD)

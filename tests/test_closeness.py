@@ -6,12 +6,12 @@ over the same kept tokens, summed without error. The bounds are those that the r
 
 from __future__ import annotations
 
-import math
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 import pytest
+from goodness import softmax64, total_variation
 from strategies import KINDS
 from support import Engine, make_job, make_outcome, make_plan
 
@@ -30,24 +30,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
-    """Softmax in float64."""
-    scaled = logits.astype(np.float64) / float(np.float32(temperature))
-    weights = np.exp(scaled - scaled.max())
-    return weights / math.fsum(weights)
-
-
 def laws(engine: Engine, row: np.ndarray, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
     """The kept tokens' probabilities, and what softmax makes of their logits."""
     kept = engine.kept_sets(make_job(row[np.newaxis], make_plan(1, **settings)))
     total = int(kept.masses.sum(dtype=np.uint64))
     probabilities = kept.masses.astype(np.float64) / total
-    return probabilities, softmax(kept.logits, settings.get("temperature", 1.0))
-
-
-def distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Total variation: the most by which any event's probability differs."""
-    return 0.5 * math.fsum(np.abs(one - other))
+    return probabilities, softmax64(kept.logits, settings.get("temperature", 1.0))
 
 
 @pytest.mark.parametrize("size", [32, 1000, 262_144])
@@ -56,7 +44,7 @@ def test_any_row(engine: Engine, name, size):
     rng = np.random.default_rng(size)
     for kind in ("normal 0.1", "normal 3", "normal 10", "long tail", "quantised 1", "masked 0.9"):
         row = KINDS[kind](rng, size)
-        assert distance(*laws(engine, row, **SETTINGS[name])) < ANY_ROW, kind
+        assert total_variation(*laws(engine, row, **SETTINGS[name])) < ANY_ROW, kind
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -64,7 +52,9 @@ def test_recorded_rows(engine: Engine, name):
     """The rows of a model that come with the package."""
     rows = np.load(str(files("fastsample").joinpath("demo_data/rows.npy")))
     for row in rows:
-        assert distance(*laws(engine, row.astype(np.float32), **SETTINGS[name])) < RECORDED_ROW
+        assert (
+            total_variation(*laws(engine, row.astype(np.float32), **SETTINGS[name])) < RECORDED_ROW
+        )
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
@@ -86,7 +76,7 @@ def test_log_probabilities(engine: Engine):
         out = engine.run(job, make_outcome(1, forms=("processed",), top_count=3000))
         tokens = out.top_tokens[0, 0, : len(kept.tokens)]
         assert np.array_equal(tokens, kept.tokens)
-        exact = np.log(softmax(kept.logits, settings.get("temperature", 1.0)))
+        exact = np.log(softmax64(kept.logits, settings.get("temperature", 1.0)))
         heavy = kept.masses > 2**22
         found = out.top_logprobs[0, 0, : len(kept.tokens)]
         assert found[heavy] == pytest.approx(exact[heavy], abs=1e-5)

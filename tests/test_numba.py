@@ -41,7 +41,8 @@ frozen = rows.copy()
 frozen.flags.writeable = False
 for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
     for how in ({}, {"temperature": 0.5, "top_k": 50, "top_p": 0.9, "min_p": 0.1},
-                {"top_p": 0.999}, {"top_p": 0.9999, "temperature": 0.2}, {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
+                {"top_p": 0.999}, {"top_p": 0.9999, "temperature": 0.2},
+                {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
         for place in ({"seed": 1, "position": 0}, {"seed": 2**64 - 1, "position": 2**64 - 1}):
             for reduction in ("exact", "fixed"):
                 sample(logits, **how, **place, stream="row", logprobs=2, form=("raw", "processed"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from goodness import ALPHA, chi_square_tail, g_statistic
+from goodness import ALPHA, chi_square_tail, g_statistic, softmax64, total_variation
 from jobs import FORMS, random_job, random_status
 from strategies import Rng, ascending, constant, masked_of, normal_of, peak
 from support import HELD, Engine, differing, make_job, make_outcome, make_plan, needs_held
@@ -31,20 +31,9 @@ KINDS = {
 SIZES = (1, 17, 129, 4097, 12_288, 151_936)
 
 
-def softmax64(row: np.ndarray, temperature: float) -> np.ndarray:
-    gap = (row.astype(np.float64) - float(row.max())) / temperature
-    weights = np.exp(gap)
-    shares: np.ndarray = weights / weights.sum()
-    return shares
-
-
 def rows_of(rng: Rng, size: int) -> np.ndarray:
     rows = np.stack([make(rng, size) for make in KINDS.values()])
     return np.maximum(rows, np.float32(-1e4), where=rows > -np.inf, out=rows)
-
-
-def distance(law: np.ndarray, shares: np.ndarray) -> float:
-    return float(np.abs(law - shares).sum() / 2)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -59,8 +48,8 @@ def test_laws_are_close(engine: Engine, size: int, temperature: float):
             told = FORMS.index(form), b
             law = np.zeros(size)
             law[out.top_tokens[told]] = np.exp(out.top_logprobs[told])
-            assert distance(law, softmax64(row, at)) < CLOSE
-        assert distance(softmax[b], softmax64(row, temperature)) < CLOSE
+            assert total_variation(law, softmax64(row, at)) < CLOSE
+        assert total_variation(softmax[b], softmax64(row, temperature)) < CLOSE
 
 
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999])

@@ -13,6 +13,7 @@ from goodness import (
     kolmogorov,
     kolmogorov_limit,
     poisson_tails,
+    softmax64,
     z_limit,
 )
 from strategies import normal
@@ -64,10 +65,8 @@ def count_draws(engine: Engine, job: Any, n_draws: int) -> np.ndarray:
 def expected_shares(name: str, job: Any) -> np.ndarray:
     """The softmax in float64 of the tokens that the reference keeps."""
     kept = Engine("reference").kept_sets(job)
-    scaled = kept.logits.astype(np.float64) / SETTINGS[name].get("temperature", 1.0)
-    weights = np.exp(scaled - scaled.max())
     shares = np.zeros(SIZE)
-    shares[kept.tokens] = weights / weights.sum()
+    shares[kept.tokens] = softmax64(kept.logits, SETTINGS[name].get("temperature", 1.0))
     return shares
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from . import compiled
 from .draws import LOW, uniform
 from .keys import BLOCK, Bits, Cut, logit_of, order_of, parts_of, unread, unread_order
-from .mass import masses_of, power_of, write_powers_of
+from .mass import float_mass_of, masses_of, write_powers_of
 from .row import Law, Row
 
 _LANES, _WIDE = 16, 4096
@@ -24,31 +24,31 @@ _UNITS = 2.0**40
 
 
 @compiled
-def _weigh_part(bits: Bits, first: int, end: int, bound: int, law: Any, powers: Any) -> None:
+def _weigh_part(bits: Bits, first: int, end: int, bound: int, law: Any, masses: Any) -> None:
     """Write the masses of a part of a block; 0 for tokens whose order does not reach a bound."""
     part, least = bits[first:end], unread(bound)
     logits, place = part.view(np.float32), first % BLOCK
     for i in range(len(part)):
-        v = power_of(logits[i], law)
-        powers[place + i] = v if unread_order(part[i]) >= least else _ZERO
+        v = float_mass_of(logits[i], law)
+        masses[place + i] = v if unread_order(part[i]) >= least else _ZERO
 
 
 @compiled
-def _weigh_block(bits: Bits, block: int, cut: Cut, law: Any, powers: Any) -> None:
+def _weigh_block(bits: Bits, block: int, cut: Cut, law: Any, masses: Any) -> None:
     """Write the masses of a block; 0 for tokens that a cut does not keep."""
     order, token = cut
     first, end = block * BLOCK, min((block + 1) * BLOCK, len(bits))
     split = min(max(token + 1, first), end)
-    powers[end - first :] = _ZERO
-    _weigh_part(bits, first, split, order, law, powers)
-    _weigh_part(bits, split, end, order + 1, law, powers)
+    masses[end - first :] = _ZERO
+    _weigh_part(bits, first, split, order, law, masses)
+    _weigh_part(bits, split, end, order + 1, law, masses)
 
 
 @compiled
-def _add_lanes(powers: Any, lanes: Any) -> None:
+def _add_lanes(masses: Any, lanes: Any) -> None:
     for first in range(0, BLOCK, _LANES):
         for lane in range(_LANES):
-            lanes[lane] += powers[first + lane]
+            lanes[lane] += masses[first + lane]
 
 
 @compiled
@@ -70,14 +70,14 @@ def add_to(
 ) -> None:
     """Add up the masses that a cut keeps: what they come to, one wide block after the other."""
     order, _ = cut
-    powers, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float32)
+    masses, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float32)
     total = np.float64(0)
     for wide in range(len(running)):
         start = wide * _WIDE // BLOCK
         for b in range(start, min(start + _WIDE // BLOCK, len(best))):
             if best[b] >= order:
-                _weigh_block(bits, b, cut, law, powers)
-                _add_lanes(powers, lanes)
+                _weigh_block(bits, b, cut, law, masses)
+                _add_lanes(masses, lanes)
         total += _total_of(lanes)
         running[wide] = total
 
@@ -86,13 +86,13 @@ def add_to(
 def near_total(bits: Bits, best: NDArray[np.int32], cut: Cut, law: Any) -> Any:
     """Add up the masses that a cut keeps in float64, in lanes: nearly without rounding."""
     order, _ = cut
-    powers, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float64)
+    masses, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float64)
     for b in range(len(best)):
         if best[b] >= order:
-            _weigh_block(bits, b, cut, law, powers)
+            _weigh_block(bits, b, cut, law, masses)
             for first in range(0, BLOCK, _LANES):
                 for lane in range(_LANES):
-                    lanes[lane] += np.float64(powers[first + lane])
+                    lanes[lane] += np.float64(masses[first + lane])
     total = np.float64(0)
     for lane in range(_LANES):
         total += lanes[lane]
@@ -102,14 +102,14 @@ def near_total(bits: Bits, best: NDArray[np.int32], cut: Cut, law: Any) -> Any:
 @compiled
 def write_powers_to(bits: Bits, law: Any, out: NDArray[np.float32]) -> Any:
     """Write 2**y of each token, y down to -126 and 0 below; return the row's W."""
-    powers, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float32)
+    masses, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float32)
     total = np.float64(0)
     for start in range(0, len(bits), _WIDE):
         for first in range(start, min(start + _WIDE, len(bits)), BLOCK):
             end = min(first + BLOCK, len(bits))
-            powers[end - first :] = _ZERO
-            write_powers_of(bits[first:end], law, out[first:end], powers)
-            _add_lanes(powers, lanes)
+            masses[end - first :] = _ZERO
+            write_powers_of(bits[first:end], law, out[first:end], masses)
+            _add_lanes(masses, lanes)
         total += _total_of(lanes)
     return total
 
@@ -127,7 +127,7 @@ def _token_at(bits: Bits, wide: int, total: float, r: float, cut: Cut, law: Any)
     for token in range(wide * _WIDE, end):
         if order_of(bits[token]) >= (order if token <= last else order + 1):
             found = np.int64(token)
-            total += np.float64(power_of(logits[token], law))
+            total += np.float64(float_mass_of(logits[token], law))
             if total > r:
                 break
     return found
@@ -150,7 +150,7 @@ def draw_floats(
 @compiled
 def _write_float_masses(keys: NDArray[np.int64], law: Any, masses: NDArray[np.float32]) -> None:
     for i in range(len(keys)):
-        masses[i] = power_of(logit_of(np.int32(~(keys[i] >> 32))), law)
+        masses[i] = float_mass_of(logit_of(np.int32(~(keys[i] >> 32))), law)
 
 
 class FixedRow(Row):

@@ -57,8 +57,8 @@ def _exponent(logit: Any, law: Any) -> Any:
 
 
 @compiled
-def power_of(logit: Any, law: Any) -> Any:
-    """2**y of a token, y at least -64: its mass as float32."""
+def float_mass_of(logit: Any, law: Any) -> Any:
+    """Float mass of a token: 2**y, y at least -64."""
     return _power(_exponent(logit, law))
 
 
@@ -76,7 +76,7 @@ def _parts(v: Any) -> Any:
 @compiled
 def mass_of(logit: Any, law: Any) -> Any:
     """Mass of a token."""
-    high, low = _parts(power_of(logit, law))
+    high, low = _parts(float_mass_of(logit, law))
     return (np.int64(high) << 20) + low
 
 
@@ -106,7 +106,7 @@ def _weigh_from(block: Bits, bound: int, law: Any) -> Any:
     logits = block.view(np.float32)
     highs, lows, least = np.int32(0), np.int32(0), unread(bound)
     for i in range(len(block)):
-        v = power_of(logits[i], law)
+        v = float_mass_of(logits[i], law)
         high, low = _parts(v if unread_order(block[i]) >= least else _ZERO)
         highs, lows = np.int32(highs + high), np.int32(lows + low)
     return (np.int64(highs) << 20) + lows
@@ -152,15 +152,15 @@ def write_powers(bits: Bits, law: Any, out: NDArray[np.float32]) -> Any:
 
 
 @compiled
-def write_powers_of(part: Bits, law: Any, out: NDArray[np.float32], floored: Any) -> None:
-    """Write 2**y of some tokens as `write_powers` does, and their float32 masses to `floored`."""
+def write_powers_of(part: Bits, law: Any, out: NDArray[np.float32], masses: Any) -> None:
+    """Write 2**y of some tokens as `write_powers` does, and their float masses."""
     top, scale = law
     logits = part.view(np.float32)
     for i in range(len(part)):
         least = _LEAST if part[i] != _BITS_OF_MINUS_INF else _ZERO
         y = (logits[i] - top) * scale
         v = _power(y if y > _LOWEST_NORMAL else _LOWEST_NORMAL)
-        floored[i] = v if y > _FLOOR else least
+        masses[i] = v if y > _FLOOR else least
         out[i] = v if y >= _LOWEST_NORMAL else _ZERO
 
 
