@@ -151,7 +151,7 @@ def lines_of(report: Report) -> Table:
     """The invariants by mode, one on a line for each mode that promises them; broken ones red."""
     grid = Table(box=None, show_edge=False, padding=(0, 1, 0, 0))
     grid.add_column("", no_wrap=True)
-    for name in ("cases", "tokens\ncompared", "mismatches", "seconds"):
+    for name in ("cases", "tokens or\nnumbers", "mismatches", "seconds"):
         grid.add_column(name, justify="right", vertical="bottom", no_wrap=True)
     grid.add_column("ways", no_wrap=True)
     for mode in dict.fromkeys(line.reduction for line in report.invariants):
@@ -165,7 +165,7 @@ def lines_of(report: Report) -> Table:
 def cells(line: Line) -> Iterator[RenderableType]:
     """One line of the table."""
     yield line.invariant
-    for count in (line.cases, line.tokens, line.mismatches):
+    for count in (line.cases, line.tokens or line.laws, line.mismatches):
         yield f"{count:,}"
     yield f"{line.seconds:.1f}"
     if not line.cases:
