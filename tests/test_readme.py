@@ -1,4 +1,4 @@
-"""What README, docs/api.md and docs/speed.md show runs as it stands, and what they name exists."""
+"""What README and the pages under docs show runs as it stands, and what they name exists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 SPEED = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^fastsample (.*)$", TEXT + SPEED, re.MULTILINE)
+DETERMINISM = (ROOT / "docs" / "determinism.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^fastsample (.*)$", TEXT + SPEED + DETERMINISM, re.MULTILINE)
 
 
 def blocks_of(text: str) -> list[str]:
@@ -31,6 +32,7 @@ def blocks_of(text: str) -> list[str]:
 BLOCKS = blocks_of(TEXT)
 API_BLOCKS = blocks_of(API)
 SPEED_BLOCKS = blocks_of(SPEED)
+DETERMINISM_BLOCKS = blocks_of(DETERMINISM)
 
 
 def run_block(block: str, name: str, names: dict[str, Any]) -> None:
@@ -57,6 +59,12 @@ def test_block_of_the_interface_runs(number: int) -> None:
 @pytest.mark.parametrize("number", range(len(SPEED_BLOCKS)))
 def test_block_about_speed_runs(number: int) -> None:
     run_block(SPEED_BLOCKS[number], f"docs/speed.md, block {number}", {"__name__": "speed"})
+
+
+@pytest.mark.parametrize("number", range(len(DETERMINISM_BLOCKS)))
+def test_block_about_determinism_runs(number: int) -> None:
+    names = {"__name__": "determinism"}
+    run_block(DETERMINISM_BLOCKS[number], f"docs/determinism.md, block {number}", names)
 
 
 def test_functions_named_exist() -> None:
