@@ -64,8 +64,8 @@ def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
     elif len(shape) == 2:
         values = memory
     else:
-        raise ValueError(_shape_message(shape))
-    vocabulary = shape[-1] if valid_vocab is None else _check_valid(valid_vocab, shape[-1])
+        raise ValueError(shape_message(shape))
+    vocabulary = shape[-1] if valid_vocab is None else check_valid(valid_vocab, shape[-1])
     if not 1 <= vocabulary <= MAX_VOCABULARY:
         raise ValueError(
             f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
@@ -117,7 +117,7 @@ def _tensor_memory(logits: Any) -> NDArray[Any]:
     if is_bfloat16 and not logits.requires_grad:
         return memory.view(np.uint16)
     if memory.dtype.char not in "fe":
-        raise _refusal(logits) or _wrong_dtype(logits.dtype, "pass `logits.float()`")
+        raise _refusal(logits) or wrong_dtype(logits.dtype, "pass `logits.float()`")
     return memory
 
 
@@ -145,15 +145,17 @@ def _readable(array: NDArray[Any]) -> NDArray[Any]:
             "(pass `logits.astype(logits.dtype.newbyteorder('='))`)"
         )
     if dtype not in (_FLOAT32, _FLOAT16):
-        raise _wrong_dtype(dtype, "pass `logits.astype(np.float32)`")
+        raise wrong_dtype(dtype, "pass `logits.astype(np.float32)`")
     return array
 
 
-def _wrong_dtype(dtype: Any, way_out: str) -> TypeError:
+def wrong_dtype(dtype: Any, way_out: str) -> TypeError:
+    """Make the error for logits of another dtype."""
     return TypeError(f"`logits` must be float32, float16 or bfloat16, got {dtype} ({way_out})")
 
 
-def _check_valid(valid_vocab: Any, columns: int) -> int:
+def check_valid(valid_vocab: Any, columns: int) -> int:
+    """Check how many columns are tokens."""
     if isinstance(valid_vocab, bool) or not isinstance(valid_vocab, (int, np.integer)):
         raise TypeError(
             f"`valid_vocab` must be an integer, got {type(valid_vocab).__name__} {valid_vocab!r} "
@@ -167,6 +169,7 @@ def _check_valid(valid_vocab: Any, columns: int) -> int:
     return int(valid_vocab)
 
 
-def _shape_message(shape: tuple[int, ...]) -> str:
+def shape_message(shape: tuple[int, ...]) -> str:
+    """Say what shape logits must have."""
     way_out = "pass `logits[:, -1]`, the last step" if len(shape) == 3 else "one row per sequence"
     return f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})"

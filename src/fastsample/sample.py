@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 
 from .adjustments import make_adjustments
 from .checks import STAGES, check_reduction
-from .drawing import as_result, as_told, draw, marks
+from .drawing import as_result, as_told, check_n, draw, marks
 from .engines import Draw, resolve
 from .logits import MAX_VOCABULARY, as_rows, memory_of_logits
+from .memory import is_tensor
 from .params import (
-    check_draws,
     check_threads,
     make_plan,
     place_draw,
@@ -175,15 +175,30 @@ def sample(
         )
         if result is not None:
             return result
+    if is_tensor(logits) and _stays_there(logits, engine, on_invalid):
+        from . import device
+
+        return device.sample(
+            logits,
+            {
+                **{"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+                **{"seed": seed, "position": position, "stream": stream, "n": n},
+                **{"mask": mask, "bias": bias, "prompt": prompt, "output": output},
+                "repetition_penalty": repetition_penalty,
+                "frequency_penalty": frequency_penalty,
+                "presence_penalty": presence_penalty,
+                "repetition_scope": repetition_scope,
+                "frequency_scope": frequency_scope,
+                "presence_scope": presence_scope,
+                **{"min_keep": min_keep, "stages": stages, "valid_vocab": valid_vocab},
+                **{"logprobs": logprobs, "form": form, "reduction": reduction},
+                **{"on_invalid": on_invalid, "isa": isa, "n_threads": n_threads, "out": out},
+            },
+        )
     rows = as_rows(logits, valid_vocab)
     n_rows = len(rows.values)
-    draws = check_draws(n)
     told = as_told(logprobs, form, rows.vocabulary)
-    if n is not None and told.forms:
-        raise ValueError(
-            f"`n` must be left out with `logprobs`, got {n} (log-probabilities are told of one "
-            "draw)"
-        )
+    draws = check_n(n, told)
     shape = rows.shape if n is None else (*rows.shape, draws)
     destination = None if out is None else check_out(out, shape, torch=rows.torch)
     bad = marks(on_invalid, n_rows)
@@ -231,6 +246,13 @@ def sample(
     return as_result(outcome, rows, seed, told, n=n, tokens=out)
 
 
+def _stays_there(logits: Any, engine: Any, on_invalid: Any) -> bool:
+    """Tell whether a tensor is drawn from on its device, where nothing can be raised."""
+    if logits.is_cpu:
+        return bool(engine == "torch" and on_invalid == "mark")
+    return bool(engine in (None, "auto", "torch"))
+
+
 def _plainly(
     logits: Any, seed: Any, position: Any, stream: Any, form: Any, on_invalid: Any, *how: Any
 ) -> SampleResult | None:
@@ -243,7 +265,12 @@ def _plainly(
         return None
     drawn = None
     if prepared is not None:
-        drawn = prepared(logits, seed, position, 0 if stream is None else stream)
+        try:
+            drawn = prepared(logits, seed, position, 0 if stream is None else stream)
+        except TypeError:
+            if is_tensor(logits) and not logits.is_cpu:
+                return None
+            raise
     if drawn is None:
         return None
     tokens, kept_count, status, torch = drawn

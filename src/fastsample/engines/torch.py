@@ -14,25 +14,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fastsample.adjustments import Csr
 from fastsample.job import Job, KeptSets, Outcome
 from fastsample.reference_rows import OK, require_rounding_to_nearest
 from fastsample.torch_rule import laws
-from fastsample.torch_rule.adjust import Adjustments
 from fastsample.torch_rule.batch import Asked, adjusted, ordered, prepared, sample, status_of
 from fastsample.torch_rule.filters import kept_of
+from fastsample.torch_rule.lay import (
+    PLACE,
+    REALS,
+    SCOPES,
+    WHOLES,
+    adjustments_of,
+    columns,
+    require_exact,
+    scopes_of,
+)
 from fastsample.torch_rule.mass import gaps, masses
 from fastsample.torch_rule.rows import first, rows_of, widened
 from fastsample.torch_rule.settings import settings_of
 from fastsample.torch_rule.tell import FORMS
 
-_REALS = (
-    *("temperature", "top_p", "min_p"),
-    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
-)
-_WHOLES = ("top_k", "min_keep")
-_PLACE = ("seed", "position", "stream")
-_SAME = ("stages", "repetition_scope", "frequency_scope", "presence_scope")
+_SAME = ("stages", *SCOPES)
 _LAWS = {
     "softmax": laws.softmax,
     "log_softmax": laws.log_softmax,
@@ -51,6 +53,7 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
     isa, n_threads : ignored
         Here for the shape of the door: torch has threads of its own.
     """
+    require_exact(job.reduction)
     require_rounding_to_nearest()
     draws, top_count = out.tokens.shape[1], out.top_tokens.shape[2]
     for some in _alike(job.plan):
@@ -75,9 +78,10 @@ def write_law(
     n_threads: int | None = None,
 ) -> None:
     """Write the law of each whole row, as `WriteLaw` says; `isa` and `n_threads` as in `run`."""
+    require_exact(job.reduction)
     require_rounding_to_nearest()
     rows = rows_of(widened(_tensor(job.values), job.vocabulary))
-    settings, _ = settings_of(_columns(job.plan, _REALS), _columns(job.plan, _WHOLES))
+    settings, _ = settings_of(columns(job.plan, REALS), columns(job.plan, WHOLES))
     status[:] = status_of(rows, torch.zeros_like(rows.top, dtype=torch.bool))[:, 0]
     law = _LAWS[name](rows, settings)
     good = status == OK
@@ -137,22 +141,16 @@ def _asked(
     return Asked(
         _tensor(job.values if len(some) == len(job.plan) else job.values[some]),
         job.vocabulary,
-        _columns(plan, _REALS),
-        _columns(plan, _WHOLES),
-        _columns(plan, _PLACE),
+        columns(plan, REALS),
+        columns(plan, WHOLES),
+        columns(plan, PLACE),
         torch.from_numpy(status[some] != OK),
-        _adjustments(job, some, plan),
+        adjustments_of(job.adjustments, some, scopes_of(plan)),
         int(plan["stages"][0]),
         draws,
         tuple(FORMS.index(form) for form in forms),
         top_count,
     )
-
-
-def _columns(plan: NDArray[np.void], names: tuple[str, ...]) -> Tensor:
-    """Columns of a plan beside each other: float64, or int64 with the bits of what is unsigned."""
-    dtype = np.float64 if names is _REALS else np.int64
-    return torch.from_numpy(np.stack([plan[name].astype(dtype) for name in names], axis=1))
 
 
 def _tensor(values: NDArray[Any]) -> Tensor:
@@ -163,35 +161,3 @@ def _tensor(values: NDArray[Any]) -> Tensor:
     if values.dtype == np.uint16:
         return torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(values)
-
-
-def _adjustments(job: Job, some: NDArray[np.int64], plan: NDArray[np.void]) -> Adjustments:
-    r, f, s = (int(plan[name][0]) for name in _SAME[1:])
-    scopes = (r, f, s)
-    if job.adjustments is None:
-        return Adjustments(None, None, None, None, None, scopes)
-    mask, bias, prompt, output = job.adjustments
-    if mask is not None:
-        mask = mask if len(mask) == 1 else mask[some]
-        mask = mask.view(np.int32) if mask.dtype == np.uint32 else mask
-    tokens, values = (None, None) if bias is None else _padded(bias, some)
-    return Adjustments(
-        None if mask is None else torch.from_numpy(np.array(mask)),
-        tokens,
-        values,
-        None if prompt is None else _padded(prompt, some)[0],
-        None if output is None else _padded(output, some)[0],
-        scopes,
-    )
-
-
-def _padded(lists: Csr, some: NDArray[np.int64]) -> tuple[Tensor, Tensor | None]:
-    """The lists of some rows side by side, -1 where they are short."""
-    starts, ends = lists.offsets[some], lists.offsets[some + 1]
-    tokens = np.full((len(some), int((ends - starts).max())), -1, np.int64)
-    values = None if lists.values is None else np.zeros(tokens.shape, np.float32)
-    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        tokens[row, : end - start] = lists.tokens[start:end]
-        if values is not None and lists.values is not None:
-            values[row, : end - start] = lists.values[start:end]
-    return torch.from_numpy(tokens), None if values is None else torch.from_numpy(values)

@@ -46,7 +46,7 @@ class Adjustments(NamedTuple):
         return all(part is None for part in self[:5])
 
 
-def _exact(values: Tensor) -> Tensor:
+def exact(values: Tensor) -> Tensor:
     """Widen float32 to float64, denormals by their bits."""
     bits = values.view(torch.int32)
     size = (bits & 0x7FFFFFFF).to(torch.float64) * 2.0**-149
@@ -59,7 +59,7 @@ def _nearest(results: Tensor) -> Tensor:
     size = results.abs()
     normal = torch.copysign(size.clamp_min(2.0**-126), results)
     vanishes = size < 2.0**-126 - 2.0**-150
-    return torch.where(vanishes, 0.0, normal).to(torch.float32).to(torch.float64)
+    return normal.masked_fill(vanishes, 0.0).to(torch.float32).to(torch.float64)
 
 
 def _ban(logits: Tensor, mask: Tensor) -> None:
@@ -78,9 +78,9 @@ def _add(logits: Tensor, tokens: Tensor, values: Tensor) -> None:
     spread = torch.zeros(
         (len(logits), logits.shape[1] + 1), dtype=torch.float32, device=logits.device
     )
-    spread.scatter_(1, torch.where(tokens < 0, logits.shape[1], tokens), values)
+    spread.scatter_(1, tokens.masked_fill(tokens < 0, logits.shape[1]), values)
     at = tokens.clamp_min(0)
-    sums = logits.gather(1, at).to(torch.float64) + _exact(spread.gather(1, at))
+    sums = logits.gather(1, at).to(torch.float64) + exact(spread.gather(1, at))
     logits.scatter_(1, at, _nearest(sums).to(torch.float32))
 
 
@@ -97,12 +97,12 @@ def _history(prompt: Tensor | None, output: Tensor | None, scope: int) -> Tensor
     is_one = tokens >= 0
     # How many tokens come from here to the end.
     left = is_one.flip(1).cumsum(1).flip(1)
-    return torch.where(left <= scope, tokens, -1)
+    return tokens.masked_fill(left > scope, -1)
 
 
 def _counts(tokens: Tensor, size: int) -> Tensor:
     counts = torch.zeros((len(tokens), size + 1), dtype=torch.int64, device=tokens.device)
-    at = torch.where(tokens < 0, size, tokens)
+    at = tokens.masked_fill(tokens < 0, size)
     return counts.scatter_add_(1, at, torch.ones_like(at))
 
 

@@ -76,9 +76,12 @@ class Answer(NamedTuple):
 def prepared(asked: Asked) -> tuple[Settings, Chain, Tensor]:
     """Work out settings beside the values, what may act, and the rows with a bad parameter."""
     device = asked.values.device
-    settings, bad = settings_of(asked.reals, asked.wholes)
-    on_host = asked.reals.is_cpu and asked.wholes.is_cpu
-    chain = chain_of(asked.stages, settings if on_host else None)
+    reals, wholes = asked.reals, asked.wholes
+    seen = (part if part.is_cpu else None for part in (reals, wholes))
+    chain = chain_of(asked.stages, *seen)
+    if not (reals.is_cpu and wholes.is_cpu):
+        reals, wholes = (part.to(device, non_blocking=True) for part in (reals, wholes))
+    settings, bad = settings_of(reals, wholes)
     bad = bad.to(device, non_blocking=True)
     if asked.bad is not None:
         bad = bad | asked.bad.to(device, non_blocking=True).unsqueeze(1)
@@ -98,9 +101,10 @@ def adjusted(asked: Asked, settings: Settings) -> tuple[Rows, Rows]:
 
 def status_of(rows: Rows, bad: Tensor) -> Tensor:
     """The status of each row, uint8 of shape (B, 1)."""
-    found = torch.where(rows.top < torch.inf, OK, INVALID)
-    found = torch.where(rows.top == -torch.inf, EMPTY, found)
-    return torch.where(bad, _BAD_PARAM, found).to(torch.uint8)
+    found = torch.full_like(rows.top, OK, dtype=torch.uint8)
+    found.masked_fill_(~(rows.top < torch.inf), INVALID)
+    found.masked_fill_(rows.top == -torch.inf, EMPTY)
+    return found.masked_fill_(bad, _BAD_PARAM)
 
 
 def ordered(rows: Rows, chain: Chain) -> Ordered:

@@ -55,4 +55,4 @@ def kept_of(tokens: Ordered, chain: Chain, settings: Settings) -> tuple[Tensor, 
         elif stage == MIN_P:
             kept = torch.minimum(kept, tokens.passing(settings.threshold, scale))
         kept = torch.maximum(kept, torch.minimum(before, settings.min_keep))
-    return (torch.where(settings.is_greedy, 1, kept) if chain.greedy else kept), scale
+    return (kept.masked_fill(settings.is_greedy, 1) if chain.greedy else kept), scale

@@ -5,19 +5,14 @@ No product here reaches 2**63.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 WORD = 0xFFFFFFFF
 _31_BITS = 2**31 - 1
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
-
-
-def _product(constant: int, words: Tensor) -> tuple[Tensor, Tensor]:
-    """High and low word of the product of a constant and 32-bit words, by the constant's halves."""
-    upper = (constant >> 16) * words
-    lower = (constant & 0xFFFF) * words + ((upper & 0xFFFF) << 16)
-    return (upper >> 16) + (lower >> 32), lower & WORD
+_ROUNDS = 10
 
 
 def uniform(
@@ -34,14 +29,23 @@ def uniform(
     >>> [hex(int(word)) for word in uniform(zero, zero, zero)]
     ['0xe169c58d', '0x6627e8d5']
     """
-    k0, k1 = seed & WORD, (seed >> 32) & WORD
-    c0, c1, c2, c3 = position & WORD, (position >> 32) & WORD, stream, stream * 0 + purpose
-    for _ in range(10):
-        a, a_low = _product(_MULTIPLIERS[0], c0)
-        b, b_low = _product(_MULTIPLIERS[1], c2)
-        c0, c1, c2, c3 = b ^ c1 ^ k0, b_low, a ^ c3 ^ k1, a_low
-        k0, k1 = (k0 + _WEYL[0]) & WORD, (k1 + _WEYL[1]) & WORD
-    return c1, c0
+    seed, position, stream = torch.broadcast_tensors(seed, position, stream)
+    multipliers, weyl = (
+        torch.stack([torch.full_like(seed, one) for one in pair]) for pair in (_MULTIPLIERS, _WEYL)
+    )
+    # In halves of 16 bits: a word times a half stays below 2**48.
+    upper_half, lower_half = multipliers >> 16, multipliers & 0xFFFF
+    key = torch.stack([seed & WORD, (seed >> 32) & WORD])
+    # The words that are multiplied, and those that are not.
+    even = torch.stack([position & WORD, stream])
+    odd = torch.stack([(position >> 32) & WORD, torch.full_like(stream, purpose)])
+    for _ in range(_ROUNDS):
+        upper = even * upper_half
+        lower = even * lower_half + ((upper & 0xFFFF) << 16)
+        high = ((upper >> 16) + (lower >> 32)).flip(0)
+        even, odd = high ^ odd ^ key, (lower & WORD).flip(0)
+        key = (key + weyl) & WORD
+    return odd[0], even[0]
 
 
 def scaled(words: tuple[Tensor, Tensor], total: Tensor) -> Tensor:

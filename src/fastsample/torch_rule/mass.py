@@ -9,8 +9,6 @@ from fastsample import reference_mass as reference
 
 _ROUNDER = 12582912.0
 _ROUNDER_BITS = 0x4B400000
-_UPPER, _UPPER_BITS = 12.0, 0x41400000
-_LOWER, _LOWER_BITS = 1.5 * 2.0**-17, 0x37400000
 _C1, _C2, _C3, _C4, _C5 = (
     float.fromhex(c)
     for c in ("0x1.62e42ap-1", "0x1.ebf9c2p-3", "0x1.c6b6e4p-5", "0x1.3ce8acp-7", "0x1.5bda40p-10")
@@ -75,11 +73,8 @@ def masses(y: Tensor) -> Tensor:
     """
     p, k = power(y)
     v = p.view(torch.int32).add_(k << 23).view(torch.float32)
-    # The bits of v + 12 count units of 2**-20, those of the rest + 1.5 * 2**-17 units of 2**-40.
-    upper = v.add(_UPPER)
-    lower = v.sub_(upper.sub(_UPPER)).add_(_LOWER)
-    high = upper.view(torch.int32).sub_(_UPPER_BITS).to(torch.int64)
-    return high.mul_(2**20).add_(lower.view(torch.int32).sub_(_LOWER_BITS))
+    # Exact in float64; round_ rounds half to even.
+    return v.to(torch.float64).mul_(2.0**reference.TOP_MASS_BITS).round_().to(torch.int64)
 
 
 def ln(z: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 64
-_EXPONENT = 0x7F800000
+_LARGEST_DENORMAL = 2.0**-126 - 2.0**-149
 _MAGNITUDE = 0x7FFFFFFF
 _LAST = 2**32 - 1
 
@@ -42,9 +42,8 @@ def widened(values: Tensor, vocabulary: int) -> Tensor:
     logits = torch.empty((len(values), size), dtype=torch.float32, device=values.device)
     logits[:, vocabulary:] = -torch.inf
     logits[:, :vocabulary] = values[:, :vocabulary]
-    bits = logits.view(torch.int32)
-    bits.masked_fill_((bits & _EXPONENT) == 0, 0)
-    return logits
+    # 0 for what lies in [-d, d]. Where denormals are flushed, d is 0, and they are equal to it.
+    return torch.nn.functional.hardshrink(logits, _LARGEST_DENORMAL)
 
 
 def rows_of(logits: Tensor) -> Rows:
@@ -65,6 +64,11 @@ def ranks(logits: Tensor) -> Tensor:
     return bits ^ ((bits >> 31) & _MAGNITUDE)
 
 
+def logits_of(ranks: Tensor) -> Tensor:
+    """The logits of ranks: what `ranks` undoes."""
+    return (ranks ^ ((ranks >> 31) & _MAGNITUDE)).view(torch.float32)
+
+
 def keys(logits: Tensor, tokens: Tensor) -> Tensor:
     """Integers in section 3's order, the first token highest: int64, all different."""
     return (ranks(logits).to(torch.int64) << 32) | (_LAST - tokens)
@@ -72,9 +76,12 @@ def keys(logits: Tensor, tokens: Tensor) -> Tensor:
 
 def _parts(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Tokens and logits of keys."""
-    order = (keys >> 32).to(torch.int32)
-    logits = (order ^ ((order >> 31) & _MAGNITUDE)).view(torch.float32)
-    return _LAST - (keys & _LAST), logits
+    return _LAST - (keys & _LAST), logits_of((keys >> 32).to(torch.int32))
+
+
+def tokens_of(blocks: Tensor) -> Tensor:
+    """The 64 tokens of each block, on a new last axis."""
+    return (blocks * BLOCK).unsqueeze(-1) + torch.arange(BLOCK, device=blocks.device)
 
 
 def first(rows: Rows, count: int) -> tuple[Tensor, Tensor]:
@@ -87,16 +94,15 @@ def first(rows: Rows, count: int) -> tuple[Tensor, Tensor]:
     ([[1, 2, 3]], [[3.0, 3.0, 2.0]])
     """
     logits, block_tops, _ = rows
-    device = logits.device
-    tokens = torch.arange(logits.shape[1], device=device)
-    n_blocks = block_tops.shape[1]
-    if count < n_blocks:
+    blocks = torch.arange(block_tops.shape[1], device=logits.device)
+    if count < len(blocks):
         # A block that comes before another holds a token that comes before all of the other's: so
         # the first `count` tokens lie in the first `count` blocks.
-        in_order = keys(block_tops, torch.arange(n_blocks, device=device))
-        blocks = _LAST - (in_order.topk(count, dim=1).values & _LAST)
-        tokens = ((blocks * BLOCK).unsqueeze(2) + tokens[:BLOCK]).flatten(1)
+        blocks = _LAST - (keys(block_tops, blocks).topk(count, dim=1).values & _LAST)
+        tokens = tokens_of(blocks).flatten(1)
         logits = logits.gather(1, tokens)
+    else:
+        tokens = tokens_of(blocks).flatten()
     return _parts(keys(logits, tokens).topk(count, dim=1).values)
 
 

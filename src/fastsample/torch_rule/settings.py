@@ -102,48 +102,55 @@ def settings_of(reals: Tensor, wholes: Tensor) -> tuple[Settings, Tensor]:
     good &= (r > 0) & (r < torch.inf) & (f.abs() < torch.inf) & (s.abs() < torch.inf)
     good &= (top_k >= -1) & (min_keep >= 1)
     is_greedy = temperature == 0
-    above_zero = torch.where(good & ~is_greedy, temperature, 1.0)
-    share = ((torch.where(good, top_p, 1.0) * 2.0**31).to(torch.int64) - 2**10).clamp_min_(0)
+    above_zero = temperature.masked_fill(~good | is_greedy, 1.0)
+    share = ((top_p.masked_fill(~good, 1.0) * 2.0**31).to(torch.int64) - 2**10).clamp_min_(0)
     # Below 2**-60 min_p keeps all; no float64 here is denormal.
     counts = good & (min_p > 2.0**-60)
-    log = ln(torch.where(counts, min_p, 1.0))
+    log = ln(min_p.masked_fill(~counts, 1.0))
     threshold = (log * LOG2_E - 2.0**-19).to(torch.float32)
     settings = Settings(
         is_greedy,
         above_zero,
         scale_of(above_zero),
         top_k.clamp_min(0),
-        torch.where(top_p == 1, -1, share),
-        torch.where(counts, threshold, -torch.inf),
-        torch.where(good, min_keep, 1),
-        (torch.where(good, r, 1.0), torch.where(good, f, 0.0), torch.where(good, s, 0.0)),
+        share.masked_fill(top_p == 1, -1),
+        threshold.masked_fill(~counts, -torch.inf),
+        min_keep.masked_fill(~good, 1),
+        (r.masked_fill(~good, 1.0), f.masked_fill(~good, 0.0), s.masked_fill(~good, 0.0)),
     )
     return settings, ~good
 
 
-def chain_of(stages: int, settings: Settings | None) -> Chain:
-    """Find what may act, by a plan's code of the stages, and settings where the host has them."""
+def chain_of(stages: int, reals: Tensor | None, wholes: Tensor | None) -> Chain:
+    """Find what may act, by a plan's code of the stages and the numbers that the host has.
+
+    Parameters are those of `settings_of`, on the CPU, or None where only the device has them.
+    """
     order = tuple(code for shift in range(0, 16, 4) if (code := stages >> shift & 15))
-    if settings is None:
-        return Chain(order, True, 0)
-    greedy = settings.is_greedy
-    on = {
-        TEMPERATURE: True,
-        TOP_K: bool((~greedy & (settings.top_k > 0)).any()),
-        TOP_P: bool((~greedy & (settings.share >= 0)).any()),
-        MIN_P: bool((~greedy & (settings.threshold > -torch.inf)).any()),
-    }
+    on = dict.fromkeys((TEMPERATURE, TOP_K, TOP_P, MIN_P), True)
+    greedy: Tensor | None = None
+    if reals is not None:
+        temperature, top_p, min_p = to_float32(reals[:, :3]).unbind(1)
+        greedy = temperature == 0
+        on[TOP_P] = bool((~greedy & (top_p != 1)).any())
+        on[MIN_P] = bool((~greedy & (min_p != 0)).any())
+    if wholes is not None:
+        on[TOP_K] = bool((wholes[:, 0] > 0).any())
     acting = tuple(code for code in order if on[code])
-    return Chain(acting, bool(greedy.any()), _head(acting, settings))
+    may_be_greedy = greedy is None or bool(greedy.any())
+    return Chain(acting, may_be_greedy, 0 if wholes is None else _head(acting, wholes, greedy))
 
 
-def _head(acting: tuple[int, ...], settings: Settings) -> int:
+def _head(acting: tuple[int, ...], wholes: Tensor, greedy: Tensor | None) -> int:
     """How many first tokens are enough: top_k must bound every row, before top_p adds it up."""
-    if not len(settings.top_k):
+    if not len(wholes):
         return 0
-    count = torch.where(settings.top_k > 0, settings.top_k, MOST_IN_HEAD + 1)
-    if TOP_K not in acting or (TOP_P in acting and acting.index(TOP_P) < acting.index(TOP_K)):
-        count = torch.full_like(count, MOST_IN_HEAD + 1)
-    count = torch.maximum(count, settings.min_keep)
-    most = int(torch.where(settings.is_greedy, 1, count).max())
+    top_k, min_keep = wholes.unbind(1)
+    late = TOP_P in acting and TOP_K in acting and acting.index(TOP_P) < acting.index(TOP_K)
+    unbounded = torch.full_like(top_k, late or TOP_K not in acting, dtype=torch.bool)
+    count = torch.maximum(top_k, min_keep)
+    count = count.masked_fill(unbounded | (top_k <= 0), MOST_IN_HEAD + 1)
+    if greedy is not None:
+        count = count.masked_fill(greedy, 1)
+    most = int(count.max())
     return most if most <= MOST_IN_HEAD else 0

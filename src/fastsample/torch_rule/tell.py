@@ -85,7 +85,7 @@ def tell(
             logprobs = _whole(law_of, some, torch.ones_like(settings.temperature), scale)
         elif form == _TEMPERED:
             logprobs = _whole(rows, some, settings.temperature, settings.scale)
-            hot = torch.where(some.ranks == 1, 0.0, -torch.inf).to(torch.float64)
+            hot = torch.zeros_like(logprobs).masked_fill_(some.ranks != 1, -torch.inf)
             logprobs = torch.where(settings.is_greedy, hot, logprobs)
         else:
             logprobs = _of_kept(rows, some, kept)
@@ -140,4 +140,4 @@ def _of_kept(rows: Rows, some: _Some, kept: Kept) -> Tensor:
     mass = masses(gaps(some.logits, rows.top, kept.scale))
     counts = (some.ranks <= kept.count) & (mass > 0)
     law = ln(mass.clamp_min(1).to(torch.float64)) - ln(kept.total.to(torch.float64))
-    return torch.where(counts, law, -torch.inf)
+    return law.masked_fill(~counts, -torch.inf)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .limbs import needed, scaled
 from .mass import gaps, masses
-from .rows import BLOCK, Rows, ranks
+from .rows import BLOCK, Rows, logits_of, ranks, tokens_of
 
 _HALF = 16
 _VALUES = 2**_HALF
@@ -34,6 +34,7 @@ class Whole:
     def __init__(self, rows: Rows) -> None:
         self._logits, _, self._top = rows
         self._ranks = ranks(self._logits)
+        self._digits: tuple[Tensor, Tensor] | None = None
         self._finite = (self._logits > -torch.inf).sum(1, keepdim=True)
         self._weighed: tuple[Tensor, Tensor] | None = None
 
@@ -52,7 +53,7 @@ class Whole:
         need = needed(share, total).clamp_min_(1)
         cut = self._cut(mass, need)
         # Tokens of one rank weigh the same: so many of them are needed.
-        each = torch.where(self._ranks == cut.rank, mass, 0).amax(1, keepdim=True).clamp_min_(1)
+        each = masses(gaps(logits_of(cut.rank), self._top, scale)).clamp_min_(1)
         more = torch.div(need - cut.above + each - 1, each, rounding_mode="floor")
         return (self._ranks > cut.rank).sum(1, keepdim=True) + more
 
@@ -67,9 +68,8 @@ class Whole:
         r = scaled(words, total)
         # In a bad row no block may be found.
         block = torch.searchsorted(running, r, right=True).clamp_max_(running.shape[1] - 1)
-        before = torch.where(block > 0, running.gather(1, (block - 1).clamp_min_(0)), 0)
-        inside = torch.arange(BLOCK, device=mass.device)
-        tokens = (block * BLOCK).unsqueeze(2) + inside
+        before = running.gather(1, (block - 1).clamp_min_(0)).masked_fill_(block == 0, 0)
+        tokens = tokens_of(block)
         some = mass.gather(1, tokens.flatten(1)).view(tokens.shape)
         reached = some.cumsum(2).add_(before.unsqueeze(2)) <= r.unsqueeze(2)
         return block * BLOCK + reached.sum(2).clamp_max_(BLOCK - 1), total
@@ -79,6 +79,13 @@ class Whole:
             self._weighed = scale, masses(gaps(self._logits, self._top, scale))
         return self._weighed[1]
 
+    def _halves(self) -> tuple[Tensor, Tensor]:
+        """The upper half of each token's rank, from 0, and the lower one."""
+        if self._digits is None:
+            upper = (self._ranks >> _HALF).add_(_VALUES // 2).to(torch.int64)
+            self._digits = upper, (self._ranks & (_VALUES - 1)).to(torch.int64)
+        return self._digits
+
     def _kept_masses(self, mass: Tensor, kept: Tensor) -> Tensor:
         """Masses of the first `kept` tokens, 0 for the others."""
         if kept is self._finite:
@@ -87,14 +94,13 @@ class Whole:
         rank, above = self._cut(one.expand_as(mass), kept.clamp_min(1))
         ties = self._ranks == rank
         is_kept = (self._ranks > rank) | (ties & (ties.cumsum(1) <= kept - above))
-        return torch.where(is_kept, mass, 0)
+        return mass.masked_fill(~is_kept, 0)
 
     def _cut(self, weights: Tensor, need: Tensor) -> _Cut:
         """Find the shortest prefix that weighs as much as is needed, which is at least 1."""
-        upper = (self._ranks >> _HALF).to(torch.int64) + _VALUES // 2
+        upper, lower = self._halves()
         high, above = _last_needed(upper, weights, need)
-        lower = (self._ranks & (_VALUES - 1)).to(torch.int64)
-        among = torch.where(upper == high, weights, 0)
+        among = weights.masked_fill(upper != high, 0)
         low, more = _last_needed(lower, among, need - above)
         rank = ((high - _VALUES // 2) << _HALF) + low
         return _Cut(rank.to(torch.int32), above + more)
