@@ -1,7 +1,7 @@
 """How much an oracle has compared, and which engines its next case is held on.
 
 The reference answers a case once; native, on every usable instruction set, is held to every answer.
-A call of the Numba engine costs as much as ten of native's: it meets one case in five.
+A call of Numba's or torch's costs as much as ten of native's: they meet one case in five.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from support import HELD, Engine
 
 NATIVE = [engine for engine in HELD if engine.is_native]
-SHARE_OF_NUMBA = 5
+SHARE_OF_OTHERS = 5
 
 
 class Tally:
@@ -21,7 +21,7 @@ class Tally:
     def engines(self) -> list[Engine]:
         """Engines that the next row or job is held on; all of them where native is not there."""
         self.asked += 1
-        return HELD if self.asked % SHARE_OF_NUMBA == 1 or not NATIVE else NATIVE
+        return HELD if self.asked % SHARE_OF_OTHERS == 1 or not NATIVE else NATIVE
 
     def add(self, cases: int, logits: int) -> None:
         """Count what was equal."""

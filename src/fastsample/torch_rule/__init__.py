@@ -8,6 +8,5 @@ draw, among the first tokens of a row or among all), `batch` (from rows to token
 These habits keep the bits, and the device busy. Every IEEE operation is an operation of its own,
 and the operator is opaque, so that no compiler fuses a product and a sum. Sums are of integers.
 Nothing is divided by a Python number, nor a Python number by a tensor: torch may multiply by a
-reciprocal instead. No value is asked back from the device, no shape depends on one, and no number
-of Python goes where torch would make a tensor of it and wait for the copy, as in `torch.where`.
+reciprocal instead. No value is asked back from the device, and no shape depends on one.
 """
