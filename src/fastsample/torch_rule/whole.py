@@ -1,9 +1,9 @@
 """All tokens of each row, unsorted: thresholds are found by adding up weights by rank.
 
-A rank's 32 bits are looked at in two halves. What weighs on each value of the upper half is added
-up, and so the one is found at which the weight of all that is higher reaches what is needed; then
-the lower half, among the tokens with that upper one. The sums are of integers: the order of the
-additions, which a device does not fix, cannot matter.
+A rank's 32 bits are looked at in three parts. What weighs on each value of the upper one is added
+up, and so the one is found at which the weight of all from it up reaches what is needed; then the
+next part, among the tokens with that upper one, and the last. The sums are of integers: the order
+of the additions, which a device does not fix, cannot matter.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from .limbs import needed, scaled
 from .mass import gaps, masses
 from .rows import BLOCK, Rows, logits_of, ranks, tokens_of
 
-_HALF = 16
-_VALUES = 2**_HALF
+_PARTS = ((21, 11), (10, 11), (0, 10))
+"""Where each part of a rank begins, and of how many bits it is."""
+
+_LOWEST = -(2**31)
 
 
 class _Cut(NamedTuple):
@@ -34,7 +36,6 @@ class Whole:
     def __init__(self, rows: Rows) -> None:
         self._logits, _, self._top = rows
         self._ranks = ranks(self._logits)
-        self._digits: tuple[Tensor, Tensor] | None = None
         self._finite = (self._logits > -torch.inf).sum(1, keepdim=True)
         self._weighed: tuple[Tensor, Tensor] | None = None
 
@@ -79,13 +80,6 @@ class Whole:
             self._weighed = scale, masses(gaps(self._logits, self._top, scale))
         return self._weighed[1]
 
-    def _halves(self) -> tuple[Tensor, Tensor]:
-        """The upper half of each token's rank, from 0, and the lower one."""
-        if self._digits is None:
-            upper = (self._ranks >> _HALF).add_(_VALUES // 2).to(torch.int64)
-            self._digits = upper, (self._ranks & (_VALUES - 1)).to(torch.int64)
-        return self._digits
-
     def _kept_masses(self, mass: Tensor, kept: Tensor) -> Tensor:
         """Masses of the first `kept` tokens, 0 for the others."""
         if kept is self._finite:
@@ -98,17 +92,27 @@ class Whole:
 
     def _cut(self, weights: Tensor, need: Tensor) -> _Cut:
         """Find the shortest prefix that weighs as much as is needed, which is at least 1."""
-        upper, lower = self._halves()
-        high, above = _last_needed(upper, weights, need)
-        among = weights.masked_fill(upper != high, 0)
-        low, more = _last_needed(lower, among, need - above)
-        rank = ((high - _VALUES // 2) << _HALF) + low
-        return _Cut(rank.to(torch.int32), above + more)
+        rank, above = torch.zeros_like(need), torch.zeros_like(need)
+        for begin, size in _PARTS:
+            digits = self._digits(begin, size)
+            digit, more = _last_needed(digits, 2**size, weights, need - above)
+            weights = weights.masked_fill(digits != digit, 0)
+            rank, above = rank | (digit << begin), above + more
+        return _Cut((rank + _LOWEST).to(torch.int32), above)
+
+    def _digits(self, begin: int, size: int) -> Tensor:
+        """A part of each token's rank; the upper one counts from the lowest rank there is."""
+        part = self._ranks >> begin
+        if begin + size == 32:
+            return part.sub_(_LOWEST >> begin).to(torch.int64)
+        return part.bitwise_and_(2**size - 1).to(torch.int64)
 
 
-def _last_needed(digits: Tensor, weights: Tensor, need: Tensor) -> tuple[Tensor, Tensor]:
+def _last_needed(
+    digits: Tensor, n_values: int, weights: Tensor, need: Tensor
+) -> tuple[Tensor, Tensor]:
     """The largest digit at which the weight of all from it up reaches `need`, and what is above."""
-    sums = torch.zeros((len(digits), _VALUES), dtype=torch.int64, device=digits.device)
+    sums = torch.zeros((len(digits), n_values), dtype=torch.int64, device=digits.device)
     sums.scatter_add_(1, digits, weights)
     running = sums.cumsum(1)
     from_here = running[:, -1:] - running + sums
