@@ -412,17 +412,6 @@ def test_compiled_code_needs_a_seed(logits: torch.Tensor) -> None:
         torch.compile(fresh, fullgraph=True)(logits)
 
 
-# ---------------------------------------------------------------- what is not there
-
-
-def test_without_torch_the_engine_says_what_to_install() -> None:
-    with (
-        mock.patch.object(engines, "has_torch", lambda: False),
-        pytest.raises(RuntimeError, match=r"needs torch.*pip install torch"),
-    ):
-        engines._torch.__wrapped__()
-
-
 def test_auto_never_takes_torch_for_the_cpu(logits: torch.Tensor) -> None:
     with mock.patch.object(engines, "_OTHERS", {}):
         assert fastsample.sample(logits, seed=1, position=0, stream="row").tokens.shape == (B,)

@@ -95,21 +95,20 @@ def test_more_jobs(part: int) -> None:
 # ---------------------------------------------------------------- whole vocabularies
 
 
-def check_rows(values: np.ndarray, rng: np.random.Generator, repeats: int) -> int:
-    """Hold batches of wide rows, each with settings of its own."""
-    for _ in range(repeats):
-        plan = make_plan(len(values), **random_draws(rng, len(values)))
-        for record in plan:
-            for name, value in random_filters(rng, values.shape[1]).items():
-                record[name] = value
-        job = make_job(values, plan)
-        expected, found = (
-            engine.run(job, make_outcome(len(values), forms=FORMS, top_count=5))
-            for engine in (HOLDER, TORCH)
-        )
-        assert differing(expected, found) == []
-        assert differing(HOLDER.kept_sets(job), TORCH.kept_sets(job)) == []
-    return repeats * len(values)
+def check_rows(values: np.ndarray, rng: np.random.Generator) -> int:
+    """Hold a batch of wide rows, each with settings of its own; how many rows."""
+    plan = make_plan(len(values), **random_draws(rng, len(values)))
+    for record in plan:
+        for name, value in random_filters(rng, values.shape[1]).items():
+            record[name] = value
+    job = make_job(values, plan)
+    expected, found = (
+        engine.run(job, make_outcome(len(values), forms=FORMS, top_count=5))
+        for engine in (HOLDER, TORCH)
+    )
+    assert differing(expected, found) == []
+    assert differing(HOLDER.kept_sets(job), TORCH.kept_sets(job)) == []
+    return len(values)
 
 
 CHAINS: tuple[dict[str, Any], ...] = (
@@ -140,28 +139,27 @@ def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any], dtype: Any) -
     assert differing(HOLDER.kept_sets(job), TORCH.kept_sets(job)) == []
 
 
-def recorded_rows() -> np.ndarray:
+def check_recorded(seed: int, cases: int) -> None:
+    """Hold rows of a real model, from the file that FASTSAMPLE_LOGITS names."""
     path = os.environ.get("FASTSAMPLE_LOGITS")
     if not path:
         pytest.skip("FASTSAMPLE_LOGITS is not set: no recorded rows")
-    return np.load(path, mmap_mode="r")
+    values = np.load(path, mmap_mode="r")
+    rng = np.random.default_rng(seed)
+    done = 0
+    while done < cases:
+        at = rng.integers(0, max(1, len(values) - 7))
+        done += check_rows(np.array(values[at : at + 8]), rng)
+    print(f"{done} cases of recorded rows equal")
 
 
 def test_recorded_rows() -> None:
-    values = recorded_rows()
-    rng = np.random.default_rng(73)
-    done = sum(check_rows(np.array(values[at : at + 8]), rng, 1) for at in range(0, 64, 8))
-    print(f"{done} cases of recorded rows equal")
+    check_recorded(73, 64)
 
 
 @pytest.mark.nightly
 def test_recorded_rows_often() -> None:
-    values = recorded_rows()
-    rng = np.random.default_rng(74)
-    done = sum(
-        check_rows(np.array(values[at : at + 8]), rng, 12) for at in range(0, len(values), 8)
-    )
-    print(f"{done} cases of recorded rows equal")
+    check_recorded(74, 2_000)
 
 
 # ---------------------------------------------------------------- limbs
