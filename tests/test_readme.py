@@ -1,4 +1,4 @@
-"""What README, docs/api.md and docs/speed.md show runs as it stands, and what they name exists."""
+"""What README and the pages of docs show runs as it stands, and what they name exists."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+GPU = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
 SPEED = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fastsample (.*)$", TEXT + SPEED, re.MULTILINE)
 
@@ -31,6 +32,7 @@ def blocks_of(text: str) -> list[str]:
 BLOCKS = blocks_of(TEXT)
 API_BLOCKS = blocks_of(API)
 SPEED_BLOCKS = blocks_of(SPEED)
+GPU_BLOCKS = blocks_of(GPU)
 
 
 def run_block(block: str, name: str, names: dict[str, Any]) -> None:
@@ -59,6 +61,12 @@ def test_block_about_speed_runs(number: int) -> None:
     run_block(SPEED_BLOCKS[number], f"docs/speed.md, block {number}", {"__name__": "speed"})
 
 
+def test_blocks_about_devices_run_one_after_the_other() -> None:
+    names: dict[str, Any] = {"__name__": "gpu"}
+    for number, block in enumerate(GPU_BLOCKS):
+        run_block(block, f"docs/gpu.md, block {number}", names)
+
+
 def test_functions_named_exist() -> None:
     named = set(re.findall(r"fastsample\.(\w+)\(", TEXT + API + SPEED))
     assert named <= set(fastsample.__all__)
@@ -67,6 +75,7 @@ def test_functions_named_exist() -> None:
 def test_there_are_blocks_to_run() -> None:
     assert len(BLOCKS) >= 3
     assert len(API_BLOCKS) >= 8
+    assert len(GPU_BLOCKS) >= 3
     assert len(SPEED_BLOCKS) >= 1
     assert len(COMMANDS) >= 2
 

@@ -61,9 +61,10 @@ def sample(
 
     Parameters
     ----------
-    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16, on the CPU
+    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16
         A NumPy array (bfloat16 as the ml_dtypes package has it), a torch tensor, or anything with
-        ``__dlpack__``. Read where it lies and never changed; any strides and alignment.
+        ``__dlpack__``. Read where it lies and never changed; any strides and alignment. On the CPU,
+        but for torch tensors, whose tokens stay on their device; see docs/gpu.md.
     temperature, top_k, top_p, min_p : scalar, or one per row, shape (B,)
         As in `SamplingParams`.
     seed : int or one per row, optional
@@ -107,27 +108,27 @@ def sample(
     on_invalid : {"raise", "mark"}
         What a bad row is: one that after adjusting holds NaN or +inf, or nothing but -inf, or for
         which a parameter given per row is out of range. An error, or the token -1 and a `Status`
-        for that row alone.
+        for that row alone. Rows of a tensor on another device are marked in any case.
     reduction : {"exact", "fixed", "fast"}
         How masses add up: as integers, whose sums no order changes; as float32 in one fixed order,
         which gives tokens of its own, but everywhere the same; or as float32 in whatever order is
         quickest here, which promises nothing beyond a token of the right law.
-    engine : {None, "auto", "native", "numba", "reference"}
-        None and "auto" take the first of these three that is installed. All give the same tokens,
-        unless `reduction` is "fast".
+    engine : {None, "auto", "native", "numba", "reference", "torch"}
+        None and "auto" take the first of these that is installed, and "torch" for a tensor that is
+        not on the CPU. All give the same tokens, unless `reduction` is "fast".
     isa : str, optional
         An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
         FASTSAMPLE_ISA, or the best one.
     n_threads : int, optional
         At least 1; None lets fastsample choose by rows x V. No more are used than `info` tells.
-    out : int64 array or torch.int64 CPU tensor of the shape of the tokens, optional
+    out : int64 array, or torch.int64 tensor beside the logits, of the shape of the tokens, optional
         Written only when nothing is raised; it becomes the result's `tokens`.
 
     Returns
     -------
     SampleResult
         `tokens`, int64 of shape ``logits.shape[:-1]``, and what else it lists; tensors for torch
-        logits.
+        logits, on their device.
 
     Raises
     ------
