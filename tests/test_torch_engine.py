@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from fastsample.torch_rule import limbs, mass, rows  # noqa: E402
+from fastsample.torch_rule.settings import MOST_IN_HEAD  # noqa: E402
 
 TORCH = Engine("torch")
 HOLDER = next((engine for engine in HELD if engine.is_native), Engine("reference"))
@@ -115,12 +116,12 @@ CHAINS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 0.0},
     {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
-    {"top_k": 1024, "temperature": 1.5},
-    {"top_k": 1025, "temperature": 1.5},
+    {"top_k": MOST_IN_HEAD, "temperature": 1.5},
+    {"top_k": MOST_IN_HEAD + 1, "temperature": 1.5},
     {"top_p": 0.9},
     {"min_p": 0.01},
     {"top_k": 40, "top_p": 0.9, "stages": ("top_p", "temperature", "top_k"), "temperature": 0.7},
-    {"top_k": 3, "min_keep": 2000, "top_p": 0.5},
+    {"top_k": 3, "min_keep": 5000, "top_p": 0.5},
 )
 
 

@@ -14,7 +14,7 @@ from .mass import ln, scale_of, to_float32
 TEMPERATURE, TOP_K, TOP_P, MIN_P = 1, 2, 3, 4
 """Stages, by their codes in a plan."""
 
-MOST_IN_HEAD = 1024
+MOST_IN_HEAD = 4096
 """The most tokens that the filters may leave for a draw that looks at the first tokens alone."""
 
 
