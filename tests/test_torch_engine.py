@@ -160,7 +160,7 @@ def test_recorded_rows() -> None:
 
 @pytest.mark.nightly
 def test_recorded_rows_often() -> None:
-    check_recorded(74, 2_000)
+    check_recorded(74, 1_000)
 
 
 # ---------------------------------------------------------------- limbs
