@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from fastsample import device, sample
+from fastsample.torch_rule import op
 from mistakes import ROWS, Foreign, Mistake, given, logits
 
 
@@ -130,6 +131,9 @@ def mistakes_on_a_device() -> list[Mistake]:
             ValueError,
             out=integers.to("meta")[:2],
         ),
+        Mistake(
+            with_an_old_torch, RuntimeError, "tensors on a device need torch 2.4 or later, got "
+        ),
         Mistake(in_compiled_code, ValueError, "`seed` must be given in compiled code, got None ("),
     ]
 
@@ -142,6 +146,13 @@ def in_compiled_code() -> None:
     """Ask for a fresh seed where torch says that a graph is being made."""
     with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
         sample(torch.from_numpy(ROWS), engine="torch", on_invalid="mark")
+
+
+def with_an_old_torch() -> None:
+    """Register the operator as if torch had no way to."""
+    with mock.patch.dict(torch.library.__dict__):
+        del torch.library.custom_op
+        op.register()
 
 
 MISTAKES = [*torch_mistakes(), *mistakes_on_a_device()]

@@ -34,6 +34,7 @@ from fastsample.torch_rule.rows import first, rows_of, widened
 from fastsample.torch_rule.settings import settings_of
 from fastsample.torch_rule.tell import FORMS
 
+_LOGITS_AT_ONCE = 2**20
 _SAME = ("stages", *SCOPES)
 _LAWS = {
     "softmax": laws.softmax,
@@ -56,7 +57,7 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
     require_exact(job.reduction)
     require_rounding_to_nearest()
     draws, top_count = out.tokens.shape[1], out.top_tokens.shape[2]
-    for some in _alike(job.plan):
+    for some in _batches(job):
         answer = sample(_asked(job, some, out.status, draws, out.forms, top_count))
         came = out.status[some]
         out.tokens[some] = answer.tokens.numpy()
@@ -94,7 +95,7 @@ def kept_sets(
     """Find the kept set of each row, as `FindKeptSets` says; `isa` and `n_threads` as in `run`."""
     require_rounding_to_nearest()
     found: list[tuple[NDArray[Any], ...]] = [_NO_TOKENS] * len(job.plan)
-    for some in _alike(job.plan):
+    for some in _batches(job):
         asked = _asked(job, some, status)
         settings, chain, bad = prepared(asked)
         _, rows = adjusted(asked, settings)
@@ -120,13 +121,15 @@ _NO_TOKENS = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float
 # ---------------------------------------------------------------- from arrays to tensors
 
 
-def _alike(plan: NDArray[np.void]) -> Iterator[NDArray[np.int64]]:
-    """The rows of a plan, by what one batch has to share."""
+def _batches(job: Job) -> Iterator[NDArray[np.int64]]:
+    """The rows of a job, by what one batch has to share, and no more at once than caches like."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for b, row in enumerate(zip(*(plan[name].tolist() for name in _SAME), strict=True)):
+    for b, row in enumerate(zip(*(job.plan[name].tolist() for name in _SAME), strict=True)):
         groups.setdefault(row, []).append(b)
-    for some in groups.values():
-        yield np.array(some, np.int64)
+    most = max(1, _LOGITS_AT_ONCE // job.vocabulary)
+    for group in groups.values():
+        for at in range(0, len(group), most):
+            yield np.array(group[at : at + most], np.int64)
 
 
 def _asked(

@@ -6,6 +6,7 @@ So `torch.compile` can put it in a graph, and cannot look inside to fuse what mu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,8 +75,19 @@ def _shapes(
     )
 
 
-_sample = torch.library.custom_op("fastsample::sample", _answer, mutates_args=())
-_sample.register_fake(_shapes)
+def register() -> Any:
+    """Make the operator known to torch."""
+    if not hasattr(torch.library, "custom_op"):
+        raise RuntimeError(
+            f"tensors on a device need torch 2.4 or later, got {torch.__version__} (pip install "
+            "--upgrade torch, or pass `logits.cpu()`)"
+        )
+    operator = torch.library.custom_op("fastsample::sample", _answer, mutates_args=())
+    operator.register_fake(_shapes)
+    return operator
+
+
+_sample = register()
 
 
 def call(asked: Asked) -> Answer:
