@@ -37,7 +37,7 @@ def encode(tokenizer, prompt):
 
 
 @torch.inference_mode()
-def generate(model, tokens, choose, max_tokens, end):
+def generate(model, tokens, params, max_tokens, end):
     """Return the new tokens, and for each the seconds of the model and of the choice."""
     cache = DynamicCache()
     written, seconds = [], []
@@ -46,23 +46,13 @@ def generate(model, tokens, choose, max_tokens, end):
         # By place: the cache's name changes between versions of transformers.
         logits = model(tokens, None, None, cache).logits[0, -1]
         computed = time.perf_counter()
-        token = choose(logits, len(written))
+        token = int(fastsample.sample(logits, **params, position=len(written)).tokens)
         seconds.append((computed - started, time.perf_counter() - computed))
         written.append(token)
         if token == end:
             break
         tokens = torch.tensor([[token]], device=logits.device)
     return written, np.array(seconds)
-
-
-def chooser(device, engine, **params):
-    """Return what chooses a token: a sampler or, for logits on another device, a call there."""
-    if device == "cpu":
-        sampler = fastsample.Sampler(engine=engine, **params)
-        return lambda logits, position: sampler(logits)
-    return lambda logits, position: int(
-        fastsample.sample(logits, engine=engine, position=position, **params).tokens
-    )
 
 
 def options():
@@ -80,12 +70,11 @@ def options():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     args = options()
-    names = ("temperature", "top_k", "top_p", "min_p", "seed")
+    names = ("temperature", "top_k", "top_p", "min_p", "seed", "engine")
     params = {name: getattr(args, name) for name in names}
-    choose = chooser(args.device, args.engine, **params)
     tokenizer, model = load()
     model, prompt = model.to(args.device), encode(tokenizer, args.prompt).to(args.device)
-    written, seconds = generate(model, prompt, choose, args.max_tokens, tokenizer.eos_token_id)
+    written, seconds = generate(model, prompt, params, args.max_tokens, tokenizer.eos_token_id)
     print(tokenizer.decode(written, skip_special_tokens=True))
     p50, p99 = np.percentile(seconds[:, 1] * 1e6, [50, 99])
     share = seconds[:, 1].sum() / seconds.sum()

@@ -131,9 +131,7 @@ def mistakes_on_a_device() -> list[Mistake]:
             ValueError,
             out=integers.to("meta")[:2],
         ),
-        Mistake(
-            with_an_old_torch, RuntimeError, "tensors on a device need torch 2.4 or later, got "
-        ),
+        Mistake(with_an_old_torch, RuntimeError, "tensors on a device need torch 2.4 or later, "),
         Mistake(in_compiled_code, ValueError, "`seed` must be given in compiled code, got None ("),
     ]
 
