@@ -8,6 +8,7 @@ of the additions, which a device does not fix, cannot matter.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -35,9 +36,12 @@ class Whole:
 
     def __init__(self, rows: Rows) -> None:
         self._logits, _, self._top = rows
-        self._ranks = ranks(self._logits)
         self._finite = (self._logits > -torch.inf).sum(1, keepdim=True)
         self._weighed: tuple[Tensor, Tensor] | None = None
+
+    @cached_property
+    def _ranks(self) -> Tensor:
+        return ranks(self._logits)
 
     def finite(self) -> Tensor:
         """Count as `Ordered` says."""
