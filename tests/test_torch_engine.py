@@ -19,7 +19,9 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from fastsample.torch_rule import limbs, mass, rows  # noqa: E402
+from fastsample.torch_rule.head import Head  # noqa: E402
 from fastsample.torch_rule.settings import MOST_IN_HEAD  # noqa: E402
+from fastsample.torch_rule.whole import Whole  # noqa: E402
 
 TORCH = Engine("torch")
 HOLDER = next((engine for engine in HELD if engine.is_native), Engine("reference"))
@@ -248,3 +250,18 @@ def test_first_tokens_are_in_order_among_ties() -> None:
             looked_at = rows.rows_of(rows.widened(torch.from_numpy(row)[None], size))
             tokens, _ = rows.first(looked_at, count)
             assert tokens[0].tolist() == reference.order(row)[:count].tolist()
+
+
+@pytest.mark.parametrize("size", [2, 128, 4096])
+@pytest.mark.parametrize("head", [False, True])
+def test_draws_at_the_border_between_two_tokens(size: int, head: bool) -> None:
+    """Equal masses: the first U of a token is its own, and the one before is the token before's."""
+    looked_at = rows.rows_of(rows.widened(torch.zeros(1, size), size))
+    tokens = Head(looked_at, size) if head else Whole(looked_at)
+    kept, scale = tokens.finite(), torch.full((1, 1), mass.SCALE_OF_ONE)
+    for token in (1, size // 2, size - 1):
+        u = token * 2**64 // size
+        words = torch.tensor([[u >> 32, (u - 1) >> 32]]), torch.tensor([[0, limbs.WORD]])
+        drawn, total = tokens.draw(kept, scale, words)
+        assert drawn.tolist() == [[token, token - 1]]
+        assert total.tolist() == [[size * 2**40]]
