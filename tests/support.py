@@ -16,7 +16,7 @@ import pytest
 
 from fastsample import Latency, reference
 from fastsample.adjustments import Adjustments, Csr
-from fastsample.engines import has_numba, resolve
+from fastsample.engines import has_numba, has_torch, resolve
 from fastsample.job import Job, Outcome
 
 try:
@@ -174,6 +174,10 @@ class Engine:
     def is_native(self) -> bool:
         return self.name == "native"
 
+    @property
+    def reductions(self) -> tuple[str, ...]:
+        return ("exact",) if self.name == "torch" else ("exact", "fixed", "fast")
+
     def run(self, job: Job, out: Outcome, n_threads: int = 1) -> Outcome:
         """What the engine writes for a job; its plan and rows do not change."""
         resolve(self.name, self.isa).run(job, out, isa=self.isa, n_threads=n_threads)
@@ -229,16 +233,20 @@ class Engine:
 
 
 def usable_engines() -> list[Engine]:
-    """Reference, Numba where it is installed, and native on every usable instruction set."""
+    """Reference, Numba and torch where installed, and native on every usable instruction set."""
     isas = native.isa_usable() if native else ()
     numba = [Engine("numba")] if has_numba() else []
-    return [Engine("reference"), *numba, *(Engine("native", isa) for isa in isas)]
+    torch = [Engine("torch")] if has_torch() else []
+    return [Engine("reference"), *numba, *torch, *(Engine("native", isa) for isa in isas)]
 
 
 HELD = [engine for engine in usable_engines() if engine.name != "reference"]
 """The engines that are held to the reference's answers."""
 
-needs_held = pytest.mark.skipif(not HELD, reason="fastsample._native and numba are not there")
+ANY_REDUCTION = [engine for engine in HELD if "fixed" in engine.reductions]
+"""Those of them that have the reductions "fixed" and "fast"."""
+
+needs_held = pytest.mark.skipif(not HELD, reason="no engine but the reference is there")
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

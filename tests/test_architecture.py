@@ -18,16 +18,21 @@ from fastsample.engines import has_native
 PACKAGE = Path(fastsample.__file__).parent
 FLOORS = (
     ("_version", "checks", "dlpack", "memory", "reference_rows", "turn", "_native", "jit"),
+    ("torch_rule", "torch_rule.limbs", "torch_rule.rows"),
     ("latency", "logits", "params", "reference_mass", "jit.keys", "jit.mode", "jit.settings"),
-    ("reference_reductions",),
-    ("reference", "reference_sums"),
-    ("reference_laws", "jit.mass"),
+    ("reference_reductions", "torch_rule.mass"),
+    ("reference", "reference_sums", "torch_rule.settings"),
+    ("reference_laws", "jit.mass", "torch_rule.adjust", "torch_rule.filters"),
+    ("torch_rule.head", "torch_rule.whole", "torch_rule.tell"),
+    ("torch_rule.batch", "torch_rule.laws"),
+    ("torch_rule.op",),
     ("adjustments", "jit.draws", "jit.select"),
-    ("result", "job", "jit.adjust", "jit.row"),
+    ("result", "job", "jit.adjust", "jit.row", "torch_rule.lay"),
     ("adjusted", "jit.fixed", "jit.laws"),
-    ("engines.native", "engines.numba", "engines.reference"),
+    ("engines.native", "engines.numba", "engines.reference", "engines.torch"),
     ("engines",),
     ("drawing", "info", "reduce", "sequences", "threads"),
+    ("device",),
     ("functions", "kept", "roster", "sample"),
     ("members", "top"),
     ("sampler",),
@@ -129,7 +134,7 @@ def test_tools_use_public_names(room: str) -> None:
 
 def test_import_reader_reads_every_form() -> None:
     assert imported_rooms("adjustments") == {"checks", "dlpack", "logits", "memory"}
-    inner = {"engines.native", "engines.numba", "engines.reference"}
+    inner = {f"engines.{name}" for name in ("native", "numba", "reference", "torch")}
     assert imported_rooms("engines") == {*inner, "job"}
     assert imported_rooms("engines.native") == {"_native", "adjustments", "job"}
     assert imported_rooms("checks") == set()
@@ -159,6 +164,14 @@ def test_numba_is_the_engine_s_own(room: str) -> None:
     """What Numba compiles is asked for by the Numba engine alone, so others do not load it."""
     asked = {name for name in imported_rooms(room) if name.split(".")[0] == "jit"}
     assert not asked or room == "engines.numba" or room.split(".")[0] == "jit"
+
+
+@pytest.mark.parametrize("room", SOURCES)
+def test_torch_is_loaded_by_those_who_draw_with_it(room: str) -> None:
+    """The rule in torch is asked for by its engine and the way over a device alone."""
+    asked = {name for name in imported_rooms(room) if name.split(".")[0] == "torch_rule"}
+    allowed = room in ("engines.torch", "device") or room.split(".")[0] == "torch_rule"
+    assert not asked or allowed
 
 
 @pytest.mark.parametrize("name", ["sample", "kept_set", "filter_logits"])

@@ -80,11 +80,13 @@ def expected(order: tuple[int, ...], reduction: str) -> Outcome:
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_grid(engine: Engine, reduction: str, offset: int, dtype: str) -> None:
+    if reduction not in engine.reductions:
+        pytest.skip(f"{engine.name} has no reduction {reduction!r}")
     rows, plan = rows_and_plan()
     shuffled = np.random.default_rng(offset).permutation(N_ROWS)
     for order in (np.arange(N_ROWS), shuffled):
         laid_out = placed(of_dtype(rows[order], dtype), offset)
-        for n_threads in THREADS if engine.name != "reference" else (1,):
+        for n_threads in THREADS if engine.name not in ("reference", "torch") else (1,):
             for split in SPLITS:
                 found = answer(engine, laid_out, plan[order], reduction, n_threads, split)
                 right = expected(tuple(order.tolist()), reduction)
@@ -96,6 +98,8 @@ def test_grid(engine: Engine, reduction: str, offset: int, dtype: str) -> None:
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_grid_after_a_fork(engine: Engine, reduction: str, n_threads: int) -> None:
     """The parent has used threads before; the child must neither miss them nor wait for them."""
+    if engine.name == "torch":
+        pytest.skip("torch's threads are its own, and do not survive a fork")
     rows, plan = rows_and_plan()
     right = expected(tuple(range(N_ROWS)), reduction)
 

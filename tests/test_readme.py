@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+GPU = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
 SPEED = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
 DETERMINISM = (ROOT / "docs" / "determinism.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fastsample (.*)$", TEXT + SPEED + DETERMINISM, re.MULTILINE)
@@ -33,6 +34,7 @@ BLOCKS = blocks_of(TEXT)
 API_BLOCKS = blocks_of(API)
 SPEED_BLOCKS = blocks_of(SPEED)
 DETERMINISM_BLOCKS = blocks_of(DETERMINISM)
+GPU_BLOCKS = blocks_of(GPU)
 
 
 def run_block(block: str, name: str, names: dict[str, Any]) -> None:
@@ -67,6 +69,12 @@ def test_block_about_determinism_runs(number: int) -> None:
     run_block(DETERMINISM_BLOCKS[number], f"docs/determinism.md, block {number}", names)
 
 
+def test_blocks_about_devices_run_one_after_the_other() -> None:
+    names: dict[str, Any] = {"__name__": "gpu"}
+    for number, block in enumerate(GPU_BLOCKS):
+        run_block(block, f"docs/gpu.md, block {number}", names)
+
+
 def test_functions_named_exist() -> None:
     named = set(re.findall(r"fastsample\.(\w+)\(", TEXT + API + SPEED))
     assert named <= set(fastsample.__all__)
@@ -75,6 +83,7 @@ def test_functions_named_exist() -> None:
 def test_there_are_blocks_to_run() -> None:
     assert len(BLOCKS) >= 3
     assert len(API_BLOCKS) >= 8
+    assert len(GPU_BLOCKS) >= 3
     assert len(SPEED_BLOCKS) >= 1
     assert len(COMMANDS) >= 2
 

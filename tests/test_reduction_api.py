@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from prepared_calls import refuse
 from sampler_steps import PARAMS, STEPS
-from support import Engine, same_bits
+from support import ANY_REDUCTION, Engine, same_bits
 
 import fastsample
 from fastsample import Sampler, SamplingParams, reference, reference_laws, sample
@@ -26,6 +26,12 @@ JUST_MORE_THAN_ONE = SamplingParams(top_p=2.0**-10 + 2.0**-21 + 2.0**-33, seed=1
 """Of `FLAT` exact keeps one token, whose P is of 31 bits, and fixed two."""
 
 KEPT = {"exact": {0}, "fixed": {0, 1}}
+
+
+@pytest.fixture(params=[Engine("reference"), *ANY_REDUCTION], ids=lambda one: one.isa or one.name)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Every engine that has these reductions."""
+    return request.param
 
 
 def drawn_from(draw: Callable[[], Any]) -> set[int]:

@@ -6,8 +6,9 @@ import json
 from functools import cache
 from typing import Any
 
+import pytest
 from golden_jobs import FORMS, make_golden_job, sha256_of_told, told_of, values_of
-from support import Engine, make_outcome, sha256
+from support import ANY_REDUCTION, Engine, make_outcome, sha256
 from test_golden import PATH
 
 from fastsample import reference
@@ -28,6 +29,12 @@ def test_the_file_is_of_this_rule_version():
 def test_rows_have_their_recorded_bits():
     for case in jobs():
         assert sha256(values_of(case["row"])) == case["row"]["sha256"], case["row"]
+
+
+@pytest.fixture(params=[Engine("reference"), *ANY_REDUCTION], ids=lambda one: one.isa or one.name)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Every engine that has these reductions."""
+    return request.param
 
 
 def test_fixed_draws(engine: Engine):

@@ -14,7 +14,7 @@ from .checks import logprobs_of
 from .engines import resolve
 from .job import Job, Outcome
 from .logits import Rows
-from .params import check_threads
+from .params import check_draws, check_threads
 from .result import SampleResult, Status, as_given, bad_row
 
 FORMS = ("raw", "tempered", "processed")
@@ -57,6 +57,17 @@ def as_told(logprobs: Any, form: Any, vocabulary: int) -> Told:
     if logprobs is None:
         return NOTHING
     return Told(logprobs_of(vocabulary).one(logprobs), forms, not isinstance(form, str))
+
+
+def check_n(n: Any, told: Told) -> int:
+    """Check `n`, and say how many draws it asks for."""
+    draws = check_draws(n)
+    if n is not None and told.forms:
+        raise ValueError(
+            f"`n` must be left out with `logprobs`, got {n} (log-probabilities are told of one "
+            "draw)"
+        )
+    return draws
 
 
 def marks(on_invalid: Any, n_rows: int) -> NDArray[np.bool_] | None:

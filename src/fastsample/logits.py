@@ -90,8 +90,8 @@ def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
     elif len(shape) == 2:
         values = memory
     else:
-        raise ValueError(_shape_message(shape))
-    vocabulary = shape[-1] if valid_vocab is None else _check_valid(valid_vocab, shape[-1])
+        raise ValueError(shape_message(shape))
+    vocabulary = shape[-1] if valid_vocab is None else check_valid(valid_vocab, shape[-1])
     if not 1 <= vocabulary <= MAX_VOCABULARY:
         raise ValueError(
             f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
@@ -161,7 +161,7 @@ def _tensor_memory(tensor: Any, floats: Floats) -> NDArray[Any]:
         return memory.view(np.uint16)
     if memory.dtype.char not in floats.chars:
         way_out = f"pass `{floats.name}.{floats.cast[1]}`"
-        raise _refusal(tensor, floats.name) or _wrong_dtype(tensor.dtype, floats, way_out)
+        raise _refusal(tensor, floats.name) or wrong_dtype(tensor.dtype, floats, way_out)
     return memory
 
 
@@ -190,14 +190,16 @@ def _readable(array: NDArray[Any], floats: Floats) -> NDArray[Any]:
             f"`{name}` must be in this machine's byte order, got {dtype.str!r} "
             f"(pass `{name}.astype({name}.dtype.newbyteorder('='))`)"
         )
-    raise _wrong_dtype(dtype, floats, f"pass `{name}.astype({floats.cast[0]})`")
+    raise wrong_dtype(dtype, floats, f"pass `{name}.astype({floats.cast[0]})`")
 
 
-def _wrong_dtype(dtype: Any, floats: Floats, way_out: str) -> TypeError:
+def wrong_dtype(dtype: Any, floats: Floats, way_out: str) -> TypeError:
+    """Make the error for an array or tensor of another dtype."""
     return TypeError(f"`{floats.name}` must be {floats.dtypes}, got {dtype} ({way_out})")
 
 
-def _check_valid(valid_vocab: Any, columns: int) -> int:
+def check_valid(valid_vocab: Any, columns: int) -> int:
+    """Check how many columns are tokens."""
     if isinstance(valid_vocab, bool) or not isinstance(valid_vocab, (int, np.integer)):
         raise TypeError(
             f"`valid_vocab` must be an integer, got {type(valid_vocab).__name__} {valid_vocab!r} "
@@ -211,6 +213,7 @@ def _check_valid(valid_vocab: Any, columns: int) -> int:
     return int(valid_vocab)
 
 
-def _shape_message(shape: tuple[int, ...]) -> str:
+def shape_message(shape: tuple[int, ...]) -> str:
+    """Say what shape logits must have."""
     way_out = "pass `logits[:, -1]`, the last step" if len(shape) == 3 else "one row per sequence"
     return f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})"

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 
 from .adjustments import make_adjustments
 from .checks import STAGES, check_reduction
-from .drawing import as_result, as_told, draw, marks
+from .drawing import as_result, as_told, check_n, draw, marks
 from .engines import Draw, resolve
 from .logits import MAX_VOCABULARY, as_rows, memory_of_logits
+from .memory import is_tensor
 from .params import (
-    check_draws,
     check_threads,
     make_plan,
     place_draw,
@@ -61,9 +61,10 @@ def sample(
 
     Parameters
     ----------
-    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16, on the CPU
+    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16
         A NumPy array (bfloat16 as the ml_dtypes package has it), a torch tensor, or anything with
-        ``__dlpack__``. Read where it lies and never changed; any strides and alignment.
+        ``__dlpack__``. Read where it lies and never changed; any strides and alignment. On the CPU,
+        but for torch tensors, whose tokens stay on their device; see docs/gpu.md.
     temperature, top_k, top_p, min_p : scalar, or one per row, shape (B,)
         As in `SamplingParams`.
     seed : int or one per row, optional
@@ -107,27 +108,27 @@ def sample(
     on_invalid : {"raise", "mark"}
         What a bad row is: one that after adjusting holds NaN or +inf, or nothing but -inf, or for
         which a parameter given per row is out of range. An error, or the token -1 and a `Status`
-        for that row alone.
+        for that row alone. Rows of a tensor on another device are marked in any case.
     reduction : {"exact", "fixed", "fast"}
         How masses add up: as integers, whose sums no order changes; as float32 in one fixed order,
         which gives tokens of its own, but everywhere the same; or as float32 in whatever order is
         quickest here, which promises nothing beyond a token of the right law.
-    engine : {None, "auto", "native", "numba", "reference"}
-        None and "auto" take the first of these three that is installed. All give the same tokens,
-        unless `reduction` is "fast".
+    engine : {None, "auto", "native", "numba", "reference", "torch"}
+        None and "auto" take the first of these that is installed, and "torch" for a tensor that is
+        not on the CPU. All give the same tokens, unless `reduction` is "fast".
     isa : str, optional
         An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
         FASTSAMPLE_ISA, or the best one.
     n_threads : int, optional
         At least 1; None lets fastsample choose by rows x V. No more are used than `info` tells.
-    out : int64 array or torch.int64 CPU tensor of the shape of the tokens, optional
+    out : int64 array, or torch.int64 tensor beside the logits, of the shape of the tokens, optional
         Written only when nothing is raised; it becomes the result's `tokens`.
 
     Returns
     -------
     SampleResult
         `tokens`, int64 of shape ``logits.shape[:-1]``, and what else it lists; tensors for torch
-        logits.
+        logits, on their device.
 
     Raises
     ------
@@ -175,15 +176,30 @@ def sample(
         )
         if result is not None:
             return result
+    if is_tensor(logits) and _stays_there(logits, engine, on_invalid):
+        from . import device
+
+        return device.sample(
+            logits,
+            {
+                **{"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+                **{"seed": seed, "position": position, "stream": stream, "n": n},
+                **{"mask": mask, "bias": bias, "prompt": prompt, "output": output},
+                "repetition_penalty": repetition_penalty,
+                "frequency_penalty": frequency_penalty,
+                "presence_penalty": presence_penalty,
+                "repetition_scope": repetition_scope,
+                "frequency_scope": frequency_scope,
+                "presence_scope": presence_scope,
+                **{"min_keep": min_keep, "stages": stages, "valid_vocab": valid_vocab},
+                **{"logprobs": logprobs, "form": form, "reduction": reduction},
+                **{"on_invalid": on_invalid, "isa": isa, "n_threads": n_threads, "out": out},
+            },
+        )
     rows = as_rows(logits, valid_vocab)
     n_rows = len(rows.values)
-    draws = check_draws(n)
     told = as_told(logprobs, form, rows.vocabulary)
-    if n is not None and told.forms:
-        raise ValueError(
-            f"`n` must be left out with `logprobs`, got {n} (log-probabilities are told of one "
-            "draw)"
-        )
+    draws = check_n(n, told)
     shape = rows.shape if n is None else (*rows.shape, draws)
     destination = None if out is None else check_out(out, shape, torch=rows.torch)
     bad = marks(on_invalid, n_rows)
@@ -231,6 +247,13 @@ def sample(
     return as_result(outcome, rows, seed, told, n=n, tokens=out)
 
 
+def _stays_there(logits: Any, engine: Any, on_invalid: Any) -> bool:
+    """Tell whether a tensor is drawn from on its device, where nothing can be raised."""
+    if logits.is_cpu:
+        return bool(engine == "torch" and on_invalid == "mark")
+    return bool(engine in (None, "auto", "torch"))
+
+
 def _plainly(
     logits: Any, seed: Any, position: Any, stream: Any, form: Any, on_invalid: Any, *how: Any
 ) -> SampleResult | None:
@@ -243,7 +266,12 @@ def _plainly(
         return None
     drawn = None
     if prepared is not None:
-        drawn = prepared(logits, seed, position, 0 if stream is None else stream)
+        try:
+            drawn = prepared(logits, seed, position, 0 if stream is None else stream)
+        except TypeError:
+            if is_tensor(logits) and not logits.is_cpu:
+                return None
+            raise
     if drawn is None:
         return None
     tokens, kept_count, status, torch = drawn

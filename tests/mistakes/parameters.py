@@ -25,7 +25,14 @@ def call_without_numba() -> None:
         sample(ROW, engine="numba")
 
 
-ENGINE = "be 'native', 'numba', 'reference', 'auto' or None, got"
+def call_without_torch() -> None:
+    """Ask for the torch engine as if torch were not installed."""
+    engines._torch.cache_clear()
+    with mock.patch.object(engines, "has_torch", lambda: False):
+        sample(ROW, engine="torch")
+
+
+ENGINE = "be 'native', 'numba', 'torch', 'reference', 'auto' or None, got"
 TEMPERATURE = "be 0 or a finite number > 0, got"
 REDUCTION = 'be "exact", "fixed" or "fast", got'
 TOP_K = "be a count of tokens in [1, 2**63), or off, got"
@@ -179,6 +186,11 @@ ENGINES = [
         call_without_numba,
         RuntimeError,
         "engine 'numba' needs numba, which is not installed, on x86-64 or aarch64: pip install ",
+    ),
+    Mistake(
+        call_without_torch,
+        RuntimeError,
+        "engine 'torch' needs torch, which is not installed: pip install torch (or pip install ",
     ),
     Mistake(
         call_without_native,

@@ -109,7 +109,7 @@ MISTAKES = [
         AttributeError,
         "`latency` needs a Sampler that measures, got one that does not (make it with measure=T",
     ),
-    made({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', 'reference'"),
+    made({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', 'torch'"),
     made({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
     made({"prompt": 0.5}, TypeError, "`prompt` must hold integers, got float of shape (1,) and dt"),
     made({"prompt": [-1]}, ValueError, "`prompt` must hold tokens in [0, 2**22), got -1 (tokens"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
-from fastsample import sample
+from fastsample import device, sample
+from fastsample.torch_rule import op
 from mistakes import ROWS, Foreign, Mistake, given, logits
 
 
@@ -21,8 +24,10 @@ def torch_mistakes() -> list[Mistake]:
         logits(
             ones.clone().requires_grad_(), TypeError, "must not require grad, got a tensor that"
         ),
-        logits(
-            ones.to("meta"), TypeError, "must be on the CPU, got a tensor on meta (pass `logits.c"
+        Mistake(
+            lambda: sample(ones.to("meta"), engine="native"),
+            TypeError,
+            "`logits` must be on the CPU, got a tensor on meta (pass `logits.c",
         ),
         logits(
             ones.double(),
@@ -60,4 +65,92 @@ def torch_mistakes() -> list[Mistake]:
     ]
 
 
-MISTAKES = torch_mistakes()
+def mistakes_on_a_device() -> list[Mistake]:
+    """Mistakes in calls that stay on a device; "meta" stands for one."""
+    rows = torch.from_numpy(ROWS).to("meta")
+    n_rows, columns = rows.shape
+    ones, integers = torch.ones(n_rows), torch.zeros(n_rows, dtype=torch.int64)
+
+    def there(part: str, error: type[Exception] = TypeError, **given: Any) -> Mistake:
+        return Mistake(lambda: sample(rows, **given), error, part)
+
+    def of(tensor: Any, part: str, error: type[Exception] = TypeError) -> Mistake:
+        return Mistake(lambda: sample(tensor), error, f"`logits` must {part}")
+
+    on_mps = SimpleNamespace(device=SimpleNamespace(type="mps"))
+    exact = "`reduction` must be \"exact\" for engine 'torch', got 'fixed' (another"
+    return [
+        Mistake(lambda: device.sample(on_mps, {**HOW}), TypeError, "be on a device with float64"),
+        of(rows.clone().requires_grad_(), "not require grad, got a tensor that does (pass"),
+        Mistake(
+            lambda: sample(ones[None].to_sparse(), engine="torch", on_invalid="mark"),
+            TypeError,
+            "`logits` must be dense, got torch.sparse_coo (pass `logits.to_dense()`)",
+        ),
+        of(rows.double(), "be float32, float16 or bfloat16, got torch.float64 (pass `logits.fl"),
+        of(rows[None], "have shape (V,) or (B, V), got (1, ", ValueError),
+        of(rows[:, :0], "have 1 to 2**22 tokens per row, got shape (4, 0) (the", ValueError),
+        there(exact, ValueError, reduction="fixed"),
+        there("`temperature` must be a number, got a tensor of torch.bool (", temperature=ones > 0),
+        there("`top_k` must be an integer, got a tensor of torch.float32 (", top_k=ones),
+        there(
+            "`top_p` must be a scalar or have shape (B,) = (4,), got (2,)",
+            ValueError,
+            top_p=ones[:2],
+        ),
+        there("`mask` must be bool, or int32 with a bit per token, got torch.float32", mask=ones),
+        there(
+            f"`mask` must have shape ({columns},) or (4, {columns}) for torch.bool, got (2, 1) (co",
+            ValueError,
+            mask=ones[:2, None] > 0,
+        ),
+        there("`output` must hold integers, got torch.float32 (tokens", output=ones),
+        there("`output` must hold integers, got tuple (tokens", output=(integers, integers)),
+        there(
+            "`prompt` must have shape (B, T), B = 4, where it is a tensor, got (2, 2) (-1 fi",
+            ValueError,
+            prompt=integers.view(2, 2),
+        ),
+        there(
+            "`bias` must be a tuple of two tensors (tokens, values), got Tensor (", bias=integers
+        ),
+        there(
+            "`bias` must have a value for each token, got (2,) values for (4,) tokens (two te",
+            ValueError,
+            bias=(integers, ones[:2]),
+        ),
+        there(
+            "`out` must be torch.int64 on meta, as the tokens are, got torch.int64 on cpu",
+            out=integers,
+        ),
+        there(
+            "`out` must be torch.int64 on meta, as the tokens are, got ndarray (", out=np.zeros(4)
+        ),
+        there(
+            "`out` must have the shape of the answer, (4,), got (2,) (leave",
+            ValueError,
+            out=integers.to("meta")[:2],
+        ),
+        Mistake(with_an_old_torch, RuntimeError, "tensors on a device need torch 2.4 or later, "),
+        Mistake(in_compiled_code, ValueError, "`seed` must be given in compiled code, got None ("),
+    ]
+
+
+HOW = {"valid_vocab": None, "isa": None, "reduction": "exact", "on_invalid": "mark"}
+HOW |= {"n_threads": None, "seed": 1}
+
+
+def in_compiled_code() -> None:
+    """Ask for a fresh seed where torch says that a graph is being made."""
+    with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
+        sample(torch.from_numpy(ROWS), engine="torch", on_invalid="mark")
+
+
+def with_an_old_torch() -> None:
+    """Register the operator as if torch had no way to."""
+    with mock.patch.dict(torch.library.__dict__):
+        del torch.library.custom_op
+        op.register()
+
+
+MISTAKES = [*torch_mistakes(), *mistakes_on_a_device()]

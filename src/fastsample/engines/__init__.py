@@ -140,13 +140,20 @@ def has_numba() -> bool:
     return known and find_spec("numba") is not None
 
 
+@cache
+def has_torch() -> bool:
+    """Tell whether torch is installed."""
+    return find_spec("torch") is not None
+
+
 def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     """Find an engine by name.
 
     Parameters
     ----------
     name : str or None
-        "native", "numba", "reference", or None or "auto": the first of them that is installed.
+        "native", "numba", "reference", or None or "auto": the first of them that is installed. Or
+        "torch".
     isa : str or None
         The instruction set that will be asked for; only the native engine has any.
 
@@ -155,23 +162,24 @@ def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     ValueError
         An unknown name, or an `isa` for another engine than the native one.
     RuntimeError
-        The native engine where the extension is not installed, or "numba" where numba is not.
+        The native engine where the extension is not installed, "numba" where numba is not, or
+        "torch" where torch is not.
     """
     if name is None or name == "auto":
         name = "native" if isa is not None or has_native() else _without_extension()
     if name == "native":
         return _native()
-    if name not in ("numba", "reference"):
+    if name not in _OTHERS:
         raise ValueError(
-            f"`engine` must be 'native', 'numba', 'reference', 'auto' or None, got {name!r} "
-            "(None takes the fastest one)"
+            "`engine` must be 'native', 'numba', 'torch', 'reference', 'auto' or None, got "
+            f"{name!r} (None takes the fastest one)"
         )
     if isa is not None:
         raise ValueError(
             f"`isa` must be None for engine {name!r}, which has no instruction sets to choose "
             f"from, got {isa!r} (leave one of the two out)"
         )
-    return _numba() if name == "numba" else _reference()
+    return _OTHERS[name]()
 
 
 def _without_extension() -> str:
@@ -205,7 +213,23 @@ def _native() -> Engine:
 
 
 @cache
+def _torch() -> Engine:
+    if not has_torch():
+        raise RuntimeError(
+            "engine 'torch' needs torch, which is not installed: pip install torch (or pip install "
+            "'.[torch]' in fastsample's source folder)"
+        )
+    from . import torch
+
+    return Engine("torch", torch.run, torch.write_law, torch.kept_sets, None, None)
+
+
+@cache
 def _reference() -> Engine:
     from . import reference
 
     return Engine("reference", reference.run, reference.write_law, reference.kept_sets, None, None)
+
+
+_OTHERS = {"numba": _numba, "torch": _torch, "reference": _reference}
+"""Engines without instruction sets to choose from."""

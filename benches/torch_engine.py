@@ -1,0 +1,100 @@
+"""The torch engine on the CPU next to what torch alone would do: equal to native first, then timed.
+
+    python benches/torch_engine.py            # one thread, V = 151,936, some 20 seconds
+
+Rivals are the warpers of transformers, written out here as that package has them, with multinomial;
+and the rival of the other benches, which sorts no more than it must.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from rivals import torch_draw
+from torch import Tensor
+
+from fastsample import SamplingParams, sample
+
+V, ROUNDS = 151_936, 5
+HERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "usual chain": {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
+    "greedy": {"temperature": 0.0},
+    "temperature": {"temperature": 0.8},
+    "top_k 50": {"top_k": 50},
+    "top_k 2000": {"top_k": 2000},
+    "top_p": {"top_p": 0.95},
+    "min_p": {"min_p": 0.05},
+}
+
+
+def warpers(params: SamplingParams) -> Callable[[Tensor], int]:
+    """Temperature, top-k, top-p and min-p on the whole row as transformers 4 warps it."""
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(row: Tensor) -> int:
+        scores = row[None]
+        if params.temperature == 0:
+            return int(scores.argmax())
+        scores = scores / params.temperature
+        if params.top_k:
+            least = torch.topk(scores, params.top_k)[0][..., -1, None]
+            scores = scores.masked_fill(scores < least, -torch.inf)
+        if params.top_p < 1:
+            ascending, tokens = torch.sort(scores, descending=False)
+            drop = ascending.softmax(-1).cumsum(-1) <= 1 - params.top_p
+            drop[..., -1:] = False
+            scores = scores.masked_fill(drop.scatter(1, tokens, drop), -torch.inf)
+        if params.min_p > 0:
+            shares = scores.softmax(-1)
+            drop = shares < params.min_p * shares.max(-1, keepdim=True)[0]
+            tokens = torch.argsort(scores, descending=True, dim=-1)
+            drop = torch.gather(drop, -1, tokens)
+            drop[..., :1] = False
+            scores = scores.masked_fill(drop.scatter(1, tokens, drop), -torch.inf)
+        return int(torch.multinomial(scores.softmax(-1), 1, generator=generator))
+
+    return draw
+
+
+def medians(draws: dict[str, Callable[[Tensor], Any]], rows: Tensor) -> dict[str, float]:
+    """Microseconds of each, in turns on the same rows."""
+    times: dict[str, list[float]] = {name: [] for name in draws}
+    for turn in range(ROUNDS + 2):
+        for name, draw in draws.items():
+            started = time.perf_counter()
+            draw(rows[turn % len(rows)])
+            times[name].append(time.perf_counter() - started)
+    return {name: statistics.median(some[2:]) * 1e6 for name, some in times.items()}
+
+
+def main() -> None:
+    """Check, time and print one table."""
+    torch.set_num_threads(1)
+    values = np.random.default_rng(0).standard_normal((8, V), dtype=np.float32) * 3
+    rows = torch.from_numpy(values)
+    print(f"us a token, V = {V:,}: torch engine, transformers' warpers, torch rival, native")
+    for name, how in SETTINGS.items():
+        place = {**how, "seed": 3, "position": 1, "stream": "row"}
+        if not torch.equal(sample(rows, **place).tokens, sample(rows, **place, **HERE).tokens):
+            raise SystemExit(f"{name}: the torch engine and native differ")
+        params = SamplingParams(**how, seed=1)
+        rival = torch_draw(params)
+        one = {**how, "seed": 3, "position": 1}
+        draws: dict[str, Callable[[Tensor], Any]] = {
+            "torch": lambda row, one=one: sample(row, **one, **HERE),
+            "warpers": warpers(params),
+            "rival": lambda row, rival=rival: rival(row.numpy()),
+            "native": lambda row, one=one: sample(row, **one),
+        }
+        found = medians(draws, rows)
+        print(f"{name:12}", *(f"{found[key]:9,.0f}" for key in draws), flush=True)
+
+
+if __name__ == "__main__":
+    main()

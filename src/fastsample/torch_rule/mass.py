@@ -1,0 +1,110 @@
+"""Rule 4, what a token weighs, and rule 7's logarithm, each operation on its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fastsample import reference_mass as reference
+
+_ROUNDER = 12582912.0
+_ROUNDER_BITS = 0x4B400000
+_C1, _C2, _C3, _C4, _C5 = (
+    float.fromhex(c)
+    for c in ("0x1.62e42ap-1", "0x1.ebf9c2p-3", "0x1.c6b6e4p-5", "0x1.3ce8acp-7", "0x1.5bda40p-10")
+)
+_G = tuple(
+    float.fromhex(g)
+    for g in (
+        "0x1.5555555555593p-1",
+        "0x1.999999997fa04p-2",
+        "0x1.2492494229359p-2",
+        "0x1.c71c51d8e78afp-3",
+        "0x1.7466496cb03dep-3",
+        "0x1.39a09d078c69fp-3",
+        "0x1.2f112df3e5244p-3",
+    )
+)
+_LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")
+_SQRT_HALF_BITS = 0x3FE6A09E00000000
+_FRACTION = 2**52 - 1
+
+SCALE_OF_ONE = 1.4426950216293335
+"""s at temperature 1: a float32."""
+
+
+def scale_of(temperature: Tensor) -> Tensor:
+    """s: the scale of logits in base 2, as float32, at float64 temperatures above 0.
+
+    Examples
+    --------
+    >>> scale_of(torch.tensor([1.0, 1e-30], dtype=torch.float64)).tolist()
+    [1.4426950216293335, 1.8446744073709552e+19]
+    """
+    quotient = torch.full_like(temperature, reference.LOG2_E).div_(temperature)
+    return quotient.clamp_(2.0**-126, 2.0**64).to(torch.float32)
+
+
+def gaps(logits: Tensor, top: Tensor, scale: Tensor, least: float = -64.0) -> Tensor:
+    """y: logits in base 2, from the top, at least `least`.
+
+    `logits` has shape (B, N), `top` and `scale` have (B, 1); all are float32.
+    """
+    return logits.sub(top).mul_(scale).clamp_min_(least)
+
+
+def power(y: Tensor) -> tuple[Tensor, Tensor]:
+    """2**y for y at most 0 as p, float32, and k, int32: 2**y is about p * 2**k."""
+    t = y.add(_ROUNDER)
+    f = y.sub(t.sub(_ROUNDER))
+    p = f.mul(_C5).add_(_C4)
+    for coefficient in (_C3, _C2, _C1, 1.0):
+        p.mul_(f).add_(coefficient)
+    return p, t.view(torch.int32) - _ROUNDER_BITS
+
+
+def masses(y: Tensor) -> Tensor:
+    """Masses of tokens whose gaps are `y`: int64, the top one 2**40.
+
+    Examples
+    --------
+    >>> masses(torch.tensor([0.0, -1.4426950216293335, -64.0])).tolist()
+    [1099511627776, 404487766016, 0]
+    """
+    p, k = power(y)
+    v = p.view(torch.int32).add_(k << 23).view(torch.float32)
+    # Exact in float64; round_ rounds half to even.
+    return v.to(torch.float64).mul_(2.0**reference.TOP_MASS_BITS).round_().to(torch.int64)
+
+
+def ln(z: Tensor) -> Tensor:
+    """Natural logarithm of positive normal float64, with the bits of `reference.ln`.
+
+    Examples
+    --------
+    >>> ln(torch.tensor([1.0, 2.0], dtype=torch.float64)).tolist()
+    [0.0, 0.6931471805599453]
+    """
+    a = z.view(torch.int64) + (0x3FF0000000000000 - _SQRT_HALF_BITS)
+    e = ((a >> 52) - 1023).to(torch.float64)
+    f = ((a & _FRACTION) + _SQRT_HALF_BITS).view(torch.float64) - 1.0
+    q = f / (f + 2.0)
+    w = q * q
+    v = w * w
+    even = w * (v * (v * (v * _G[6] + _G[4]) + _G[2]) + _G[0])
+    odd = v * (v * (v * _G[5] + _G[3]) + _G[1])
+    h = (f * 0.5) * f
+    return e * _LN2_HIGH - ((h - (q * (h + (even + odd)) + e * _LN2_LOW)) - f)
+
+
+def to_float32(values: Tensor) -> Tensor:
+    """Round float64 to the nearest float32 and widen it again; denormals on integers.
+
+    Examples
+    --------
+    >>> to_float32(torch.tensor([0.8, 1e-40, 1e-50], dtype=torch.float64)).tolist()
+    [0.800000011920929, 9.99994610111476e-41, 0.0]
+    """
+    tiny = values.abs() < 2.0**-126
+    denormal = (values * 2.0**149).round() * 2.0**-149
+    return torch.where(tiny, denormal, values.to(torch.float32).to(torch.float64))
