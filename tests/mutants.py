@@ -75,8 +75,8 @@ BORDERS = "test_borders.py::test_a_running_mass_that_only_equals_r_is_passed_ove
 OF_THE_REFERENCE = [
     Mutant(
         "the draw stops where the running mass only equals r",
-        'np.uint64(r), side="right")])',
-        'np.uint64(r), side="left")])',
+        'int(tokens[np.searchsorted(running, np.uint64(r), side="right")])',
+        'int(tokens[np.searchsorted(running, np.uint64(r), side="left")])',
         BORDERS,
     ),
     Mutant(
