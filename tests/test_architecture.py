@@ -27,7 +27,7 @@ FLOORS = (
     ("torch_rule.batch", "torch_rule.laws"),
     ("torch_rule.op",),
     ("adjustments", "jit.draws", "jit.select"),
-    ("result", "job", "jit.adjust", "jit.row", "torch_rule.lay"),
+    ("result", "job", "jit.adjust", "jit.row", "torch_rule.given", "torch_rule.lay"),
     ("adjusted", "jit.fixed", "jit.laws"),
     ("engines.native", "engines.numba", "engines.reference", "engines.torch"),
     ("engines",),
