@@ -254,7 +254,7 @@ def _adjustments(
     """Lay out what adjusts the rows beside them, and find the rows that it cannot be done for."""
     device = logits.device
     parts = {name: given[name] for name in ("mask", "bias", "prompt", "output")}
-    tensors = {name: value for name, value in parts.items() if are_tensors(value)}
+    tensors = {name: value for name, value in parts.items() if are_tensors(name, value)}
     host = {name: None if name in tensors else value for name, value in parts.items()}
     fields: dict[str, Any] = {
         name: part if part is None or name == "scopes" else part.to(device, non_blocking=True)
