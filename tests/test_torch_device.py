@@ -314,7 +314,9 @@ def plan_of_host(top_k: int) -> Callable[..., tuple[Any, ...]]:
 
 @pytest.mark.parametrize("stages", [0x4321, 0x1423, 0x1, 0x0])
 @pytest.mark.parametrize(
-    "part", [plan_there, plan_of_host(50), plan_of_host(0)], ids=["device", "head", "whole"]
+    "part",
+    [plan_there, plan_of_host(50), plan_of_host(1), plan_of_host(0)],
+    ids=["device", "head", "one", "whole"],
 )
 def test_no_value_comes_back_and_no_copy_is_waited_for(
     stages: int, part: Callable[..., Any]

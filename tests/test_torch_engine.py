@@ -178,7 +178,7 @@ def test_uniform_is_philox() -> None:
 def test_products_are_exact() -> None:
     rng = np.random.default_rng(76)
     us = [*EDGES, *(int(u) for u in rng.integers(0, 2**64, 500, dtype=np.uint64))]
-    totals = [1, 2, 2**31 - 1, 2**31, 2**40, 2**61 + 12345, 2**62 - 1]
+    totals = [1, 2, 2**31 - 1, 2**31, 2**40, 2**61 + 12345, 2**62 - 1, 2**62]
     totals += [int(total) for total in rng.integers(1, 2**62, 40)]
     shares = [0, 1, 2**30, 2**31 - 2**10, 2**31]
     for total in totals:

@@ -19,12 +19,11 @@ from .checks import check_reduction, per_row
 from .drawing import Told, as_told, check_n, marks
 from .engines import resolve
 from .logits import Rows
-from .params import check_threads, make_plan, place_draw
+from .params import OFF, check_threads, make_plan, place_draw
 from .result import SampleResult
 from .torch_rule.adjust import Adjustments
 from .torch_rule.batch import Answer, Asked
 from .torch_rule.given import (
-    OFF,
     Shape,
     are_tensors,
     bias_of,

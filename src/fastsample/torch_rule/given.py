@@ -11,12 +11,10 @@ from torch import Tensor
 
 from fastsample.checks import Parameter, Real
 from fastsample.logits import LOGITS, MAX_VOCABULARY, check_valid, shape_message, wrong_dtype
+from fastsample.params import OFF
 
 from .adjust import exact
 from .mass import nearest_float32, to_float32
-
-OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-"""The value of a parameter that needs no stage."""
 
 _WITHOUT_FLOAT64 = ("mps",)
 _BITS = {"seed": (torch.int64, torch.uint64), "position": (torch.uint64,)}
