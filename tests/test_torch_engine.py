@@ -129,6 +129,17 @@ def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any], dtype: Any) -
     assert differing(HOLDER.kept_sets(job), TORCH.kept_sets(job)) == []
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("chain", CHAINS, ids=str)
+def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
+    """2**22 equal logits have the largest total that there is, 2**62."""
+    values = np.zeros((2, 2**22), np.float32)
+    values[1] = np.random.default_rng(85).integers(0, 3, 2**22)
+    job = make_job(values, make_plan(2, **chain, seed=[1, 2], position=[3, 4]))
+    outcomes = [engine.run(job, make_outcome(2, draws=3)) for engine in (HOLDER, TORCH)]
+    assert differing(*outcomes) == []
+
+
 def check_recorded(seed: int, cases: int) -> None:
     """Hold rows of a real model, from the file that FASTSAMPLE_LOGITS names."""
     path = os.environ.get("FASTSAMPLE_LOGITS")
