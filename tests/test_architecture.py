@@ -24,7 +24,8 @@ FLOORS = (
     ("reference", "reference_sums", "torch_rule.settings"),
     ("reference_laws", "jit.mass", "torch_rule.adjust", "torch_rule.filters"),
     ("torch_rule.head", "torch_rule.whole", "torch_rule.tell"),
-    ("torch_rule.batch", "torch_rule.laws"),
+    ("torch_rule.batch", "torch_rule.laws", "triton_rule", "triton_rule.launch"),
+    ("triton_rule.numbers",),
     ("torch_rule.op",),
     ("adjustments", "jit.draws", "jit.select"),
     ("result", "job", "jit.adjust", "jit.row", "torch_rule.lay"),
@@ -54,7 +55,7 @@ FLOORS = (
     ("__main__",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-EXTRAS = {"typer", "rich", "torch", "numba", "matplotlib", "threadpoolctl"}
+EXTRAS = {"typer", "rich", "torch", "triton", "numba", "matplotlib", "threadpoolctl"}
 SHOWN_ELSEWHERE = {"Candidate", "KeptSet", "TopTokens"}  # by the functions that return them
 PUBLIC = [
     "RULE_VERSION",
@@ -170,7 +171,10 @@ def test_numba_is_the_engine_s_own(room: str) -> None:
 def test_torch_is_loaded_by_those_who_draw_with_it(room: str) -> None:
     """The rule in torch is asked for by its engine and the way over a device alone."""
     asked = {name for name in imported_rooms(room) if name.split(".")[0] == "torch_rule"}
-    allowed = room in ("engines.torch", "device") or room.split(".")[0] == "torch_rule"
+    allowed = room in ("engines.torch", "device") or room.split(".")[0] in (
+        "torch_rule",
+        "triton_rule",
+    )
     assert not asked or allowed
 
 
