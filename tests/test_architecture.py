@@ -26,6 +26,8 @@ FLOORS = (
     ("torch_rule.head", "torch_rule.whole", "torch_rule.tell"),
     ("torch_rule.batch", "torch_rule.laws", "triton_rule", "triton_rule.launch"),
     ("triton_rule.numbers",),
+    ("triton_rule.table",),
+    ("triton_rule.head",),
     ("torch_rule.op",),
     ("adjustments", "jit.draws", "jit.select"),
     ("result", "job", "jit.adjust", "jit.row", "torch_rule.lay"),
