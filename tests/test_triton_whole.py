@@ -6,8 +6,6 @@ and the status of rows. Without a GPU the kernels run in Triton's interpreter (c
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from jobs import DTYPES
@@ -26,7 +24,7 @@ from fastsample.torch_rule.lay import PLACE, REALS, WHOLES, columns  # noqa: E40
 from fastsample.torch_rule.limbs import uniform  # noqa: E402
 from fastsample.torch_rule.settings import Chain, Settings, chain_of, settings_of  # noqa: E402
 from fastsample.torch_rule.whole import Whole  # noqa: E402
-from fastsample.triton_rule import cuts, whole  # noqa: E402
+from fastsample.triton_rule import whole  # noqa: E402
 from fastsample.triton_rule.launch import bits_of  # noqa: E402
 from fastsample.triton_rule.table import blank  # noqa: E402
 
@@ -73,8 +71,7 @@ def check(
     drawn, total = tokens.draw(kept, scale, words)
 
     out = blank(len(values), draws, DEVICE)
-    block_ranks = of_torch.ranks(torch.nan_to_num(rows.block_tops, torch.nan, torch.inf, -torch.inf))
-    block_ranks = block_ranks.masked_fill(rows.block_tops.isnan(), 0x7FC00000).contiguous()
+    block_ranks = of_torch.ranks(rows.block_tops).masked_fill(rows.block_tops.isnan(), 0x7FC00000)
     whole.draw(
         *(bits_of(values.to(DEVICE)), vocabulary, block_ranks.to(DEVICE)),
         *(table_of(settings, bad, place), chain, out),
@@ -122,4 +119,85 @@ def check_batches(first: int, cases: int) -> None:
 
 
 def test_random_batches() -> None:
-    check_batches(0, 100)
+    check_batches(0, 20)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(1, 4))
+def test_more_random_batches(part: int) -> None:
+    check_batches(part, 400)
+
+
+def test_the_tiles_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few ways, many launches, two programs a row: the interpreter takes other numbers for speed."""
+    monkeypatch.setattr(whole, "_TILES_INTERPRETED", whole._TILES)
+    rng = np.random.default_rng(96)
+    values = torch.from_numpy((rng.standard_normal((2, 2_100)) * 3).astype(np.float32))
+    values[1] = torch.round(values[1])
+    plan = make_plan(2, top_k=[400, 0], top_p=0.8, min_p=0.001, min_keep=[1, 700], seed=[1, 2])
+    check(values, plan, 2_100, chain_with(ORDERS[0], plan, known=True))
+
+
+# ---------------------------------------------------------------- ties and borders
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 129])
+def test_constant_rows(size: int) -> None:
+    """Every token is a tie: the first of them are kept."""
+    n_rows = 4
+    plan = make_plan(
+        n_rows,
+        top_k=[1, max(1, size // 2), size, 0],
+        top_p=[1.0, 0.5, 0.3, 0.999],
+        seed=np.arange(n_rows),
+    )
+    chain = chain_with(ORDERS[0], plan, known=True)
+    check(torch.full((n_rows, size), -2.5), plan, size, chain, draws=3)
+
+
+def test_ties_that_a_cut_divides_across_blocks() -> None:
+    rng = np.random.default_rng(97)
+    values = torch.from_numpy(rng.integers(0, 3, (8, 700)).astype(np.float32))
+    plan = make_plan(8, top_k=[0, 1, 230, 240, 470, 500, 699, 700], top_p=0.9, seed=np.arange(8))
+    check(values, plan, 700, chain_with(ORDERS[0], plan, known=True), draws=2)
+    check(values, plan, 700, chain_with(0x1243, plan, known=True), draws=2)
+
+
+def test_greedy_bad_and_sampled_rows_in_one_batch() -> None:
+    values = torch.from_numpy(np.random.default_rng(98).normal(size=(6, 200)).astype(np.float32))
+    values[1, 70], values[2, 130], values[3] = torch.nan, torch.inf, -torch.inf
+    values[5, 3:] = -torch.inf
+    plan = make_plan(6, temperature=[0, 0, 1, 1, 0.7, 1], top_p=0.9, min_p=0.01, seed=5)
+    check(values, plan, 200, chain_with(ORDERS[0], plan, known=True), draws=2)
+
+
+@pytest.mark.parametrize("min_keep", [1, 2, 64, 150, 10**6])
+def test_filters_that_may_not_keep_too_few(min_keep: int) -> None:
+    values = torch.from_numpy(np.random.default_rng(99).normal(size=(3, 150)).astype(np.float32))
+    values[2] = torch.round(values[2])
+    plan = make_plan(3, top_k=3, top_p=0.5, min_p=0.9, min_keep=min_keep, seed=5)
+    check(values, plan, 150, chain_with(ORDERS[0], plan, known=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_wide_row(dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(100)
+    values = torch.from_numpy((rng.standard_normal((1, 151_936)) * 3).astype(np.float32)).to(dtype)
+    plan = make_plan(1, temperature=0.8, top_p=0.9, seed=7, position=3)
+    check(values, plan, 151_936, chain_with(ORDERS[0], plan, known=True), draws=2)
+
+
+def test_no_rows() -> None:
+    plan = make_plan(0)
+    check(torch.zeros(0, 5), plan, 5, Chain((1,), False, 0))
+
+
+def test_programs_leave_no_processor_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Card:
+        multi_processor_count = 132
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Card)
+    card = torch.device("cuda", 0)
+    found = [whole.programs_of(rows, 2_374, card) for rows in (1, 8, 64, 512, 4096)]
+    assert found == [148, 66, 9, 2, 1]
+    assert whole.programs_of(1, 3, card) == 1

@@ -17,16 +17,17 @@ from fastsample.reference_rows import OK
 from fastsample.torch_rule.settings import TEMPERATURE, TOP_P, Chain
 
 from .cuts import (
-    COLUMNS,
     CUT,
-    LAUNCHES,
+    MARKS,
     TIES,
     TOP,
     end_search,
     kept_total,
+    launches_of,
     narrow,
     scale_at,
     start_search,
+    trail_of,
 )
 from .launch import is_interpreted, launch
 from .numbers import BLOCK, MINUS_INF, gap, mass, ranks_at, scaled, uniform
@@ -38,7 +39,7 @@ _BLOCKS_A_PROGRAM, _PROGRAMS_A_PROCESSOR = 16, 4
 
 @triton.jit
 def open_row(
-    book: tl.tensor,
+    marks: tl.tensor,
     table: tl.tensor,
     block_ranks: tl.tensor,
     n_blocks: tl.tensor,
@@ -56,14 +57,14 @@ def open_row(
     found = status_of(table, row, top)
     tl.store(status + row, found.to(tl.uint8))
     alone = (whole_number(table, row, GREEDY) != 0) | (found != _OK)
-    tl.store(book + row * COLUMNS + TOP, top.to(tl.int64))
-    tl.store(book + row * COLUMNS + CUT, tl.where(alone, top, MINUS_INF).to(tl.int64))
-    tl.store(book + row * COLUMNS + TIES, alone.to(tl.int64))
+    tl.store(marks + row * MARKS + TOP, top.to(tl.int64))
+    tl.store(marks + row * MARKS + CUT, tl.where(alone, top, MINUS_INF).to(tl.int64))
+    tl.store(marks + row * MARKS + TIES, alone.to(tl.int64))
 
 
 @triton.jit
 def weigh(
-    book: tl.tensor,
+    marks: tl.tensor,
     table: tl.tensor,
     block_ranks: tl.tensor,
     n_blocks: tl.tensor,
@@ -79,8 +80,8 @@ def weigh(
 ) -> None:
     """What each block weighs above the cut, how many tokens that is, and its ties at the cut."""
     row = tl.program_id(0).to(tl.int64)
-    cut = tl.load(book + row * COLUMNS + CUT).to(tl.int32)
-    top, scale = tl.load(book + row * COLUMNS + TOP).to(tl.int32), scale_at(table, row, tempered)
+    cut = tl.load(marks + row * MARKS + CUT).to(tl.int32)
+    top, scale = tl.load(marks + row * MARKS + TOP).to(tl.int32), scale_at(table, row, tempered)
     pace = tl.num_programs(1) * at_once
     for start in range(tl.program_id(1) * at_once, n_blocks, pace):
         block = start + tl.arange(0, at_once)
@@ -99,7 +100,7 @@ def weigh(
 
 @triton.jit
 def draw_token(
-    book: tl.tensor,
+    marks: tl.tensor,
     table: tl.tensor,
     block_ranks: tl.tensor,
     n_blocks: tl.tensor,
@@ -120,14 +121,14 @@ def draw_token(
 ) -> None:
     """Draw once from a row: find the block where the running mass exceeds r, then the token."""
     row, draw = tl.program_id(0).to(tl.int64) // draws, tl.program_id(0).to(tl.int64) % draws
-    book += row * COLUMNS
+    marks += row * MARKS
     masses += row * n_blocks
     counts += row * n_blocks
     ties += row * n_blocks
-    cut, top = tl.load(book + CUT).to(tl.int32), tl.load(book + TOP).to(tl.int32)
+    cut, top = tl.load(marks + CUT).to(tl.int32), tl.load(marks + TOP).to(tl.int32)
     scale = scale_at(table, row, tempered)
     each = mass(gap(cut, top, scale))
-    most, weight = kept_total(book, scale, top, masses, ties, n_blocks, at_once)
+    most, weight = kept_total(marks, scale, top, masses, ties, n_blocks, at_once)
     seed, position = whole_number(table, row, SEED), whole_number(table, row, POSITION)
     r = scaled(uniform(seed, position, whole_number(table, row, STREAM) + draw), weight)
 
@@ -165,26 +166,27 @@ def draw_token(
 
 
 class _Tiles(NamedTuple):
-    """How many blocks a program takes at once, by what it does with them."""
+    """How many blocks a program takes at once, by what it does; and the ways of a search."""
 
     scanned: int
     compared: int
     weighed: int
     narrowed: int
+    ways: int
 
 
-_TILES = _Tiles(scanned=1024, compared=128, weighed=16, narrowed=2)
-_TILES_INTERPRETED = _Tiles(scanned=1024, compared=256, weighed=64, narrowed=16)
-"""Each operation costs the same there, however much it takes."""
+_TILES = _Tiles(scanned=1024, compared=128, weighed=16, narrowed=2, ways=16)
+_TILES_INTERPRETED = _Tiles(scanned=1024, compared=256, weighed=64, narrowed=16, ways=256)
+"""There each operation costs about the same, whatever it takes."""
 
 
 def programs_of(n_rows: int, n_blocks: int, device: torch.device) -> int:
     """How many programs work on a row: few rows leave no processor idle."""
-    if device.type != "cuda":
-        return 2
-    processors = torch.cuda.get_device_properties(device).multi_processor_count
-    wanted = -(-_PROGRAMS_A_PROCESSOR * processors // n_rows)
-    return max(1, min(wanted, -(-n_blocks // _BLOCKS_A_PROGRAM)))
+    wanted = 2
+    if device.type == "cuda":
+        processors = torch.cuda.get_device_properties(device).multi_processor_count
+        wanted = -(-_PROGRAMS_A_PROCESSOR * processors // n_rows)
+    return max(1, min(wanted, n_blocks // _BLOCKS_A_PROGRAM))
 
 
 def draw(
@@ -196,34 +198,35 @@ def draw(
         return
     tiles = _TILES_INTERPRETED if is_interpreted(weigh) else _TILES
     grid = (n_rows, programs_of(n_rows, n_blocks, values.device))
+    launches = launches_of(tiles.ways)
     row = (values, *values.stride(), vocabulary)
-    book = table.new_empty((n_rows, COLUMNS.value))
+    marks = table.new_empty((n_rows, MARKS.value))
+    trail = table.new_empty((launches + 1, n_rows, trail_of(tiles.ways)))
     masses = table.new_empty((n_rows, n_blocks))
     listed, counts, ties = block_ranks.new_empty((3, n_rows, n_blocks))
     blocks = (block_ranks, n_blocks, masses, counts, ties)
 
-    launch(open_row, (n_rows,), book, table, block_ranks, n_blocks, out.status, tiles.scanned)
+    launch(open_row, (n_rows,), marks, table, block_ranks, n_blocks, out.status, tiles.scanned)
     tempered = False
     for stage in chain.stages:
         if stage == TEMPERATURE:
             tempered = True
             continue
         if stage == TOP_P:
-            launch(weigh, grid, book, table, *blocks, *row, tempered, tiles.weighed)
-        how = (stage, tempered)
+            launch(weigh, grid, marks, table, *blocks, *row, tempered, tiles.weighed)
         launch(
-            *(start_search, (n_rows,), book, table, block_ranks, n_blocks, listed, masses, ties),
-            *(*how, tiles.compared),
+            *(start_search, (n_rows,), marks, trail, table, block_ranks, n_blocks, listed),
+            *(masses, ties, stage, tempered, tiles.compared, tiles.ways),
         )
-        for number in range(LAUNCHES.value):
+        for number in range(launches):
             launch(
-                *(narrow, grid, book, table, listed, *row, n_blocks, number),
-                *(*how, tiles.narrowed),
+                *(narrow, grid, marks, trail, table, listed, *row, n_blocks, number),
+                *(stage, tempered, tiles.narrowed, tiles.ways),
             )
-        launch(end_search, (n_rows,), book, table, LAUNCHES.value, tempered)
-    launch(weigh, grid, book, table, *blocks, *row, tempered, tiles.weighed)
+        launch(end_search, (n_rows,), marks, trail, table, launches, tempered, tiles.ways)
+    launch(weigh, grid, marks, table, *blocks, *row, tempered, tiles.weighed)
     draws = out.tokens.shape[1]
     launch(
-        *(draw_token, (n_rows * draws,), book, table, *blocks, *row),
+        *(draw_token, (n_rows * draws,), marks, table, *blocks, *row),
         *(*out, draws, tempered, tiles.scanned),
     )
