@@ -1,8 +1,8 @@
 """Parameters, wherever they lie, to the table of settings that the other kernels read.
 
-What lies on the device is read there, so that a CUDA graph's replay sees what is there then. Numbers
-of the host that all rows share go along with the launch, and so does a stream that counts the rows.
-Other numbers of the host are copied, without waiting.
+What lies on the device is read there, so that a CUDA graph's replay sees what is there then.
+Numbers of the host that all rows share go along with the launch, and so does a stream that counts
+the rows. Other numbers of the host are copied, without waiting.
 """
 
 from __future__ import annotations
