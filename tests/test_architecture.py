@@ -30,7 +30,7 @@ FLOORS = (
     ("triton_rule.head",),
     ("torch_rule.op",),
     ("adjustments", "jit.draws", "jit.select"),
-    ("result", "job", "jit.adjust", "jit.row", "torch_rule.lay"),
+    ("result", "job", "jit.adjust", "jit.row", "torch_rule.given", "torch_rule.lay"),
     ("adjusted", "jit.fixed", "jit.laws"),
     ("engines.native", "engines.numba", "engines.reference", "engines.torch"),
     ("engines",),

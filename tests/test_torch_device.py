@@ -403,33 +403,6 @@ def test_the_operator_is_the_engine() -> None:
     assert tokens.tolist() == out.tokens.tolist()
 
 
-def written(logits: torch.Tensor, position: torch.Tensor, top_k: int = 50) -> torch.Tensor:
-    """A loop that samples: every token changes the next row."""
-    tokens = []
-    how = {**USUAL, "top_k": top_k, **THERE}
-    for _ in range(3):
-        tokens.append(sample(logits, seed=3, position=position, stream="row", **how).tokens)
-        logits = logits + torch.nn.functional.one_hot(tokens[-1], V) * -0.5
-        position = position + 1
-    return torch.stack(tokens)
-
-
-@pytest.mark.filterwarnings("ignore")  # torch warns of its own parts
-def test_a_compiled_loop_writes_the_same(logits: torch.Tensor) -> None:
-    positions = torch.arange(B)
-    compiled = torch.compile(written, fullgraph=True)
-    assert compiled(logits, positions).tolist() == written(logits, positions).tolist()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_compiled_code_needs_a_seed(logits: torch.Tensor) -> None:
-    def fresh(logits: torch.Tensor) -> torch.Tensor:
-        return sample(logits, **THERE).tokens
-
-    with pytest.raises(Exception, match="`seed` must be given in compiled code"):
-        torch.compile(fresh, fullgraph=True)(logits)
-
-
 def test_auto_never_takes_torch_for_the_cpu(logits: torch.Tensor) -> None:
     with mock.patch.object(engines, "_OTHERS", {}):
         assert fastsample.sample(logits, seed=1, position=0, stream="row").tokens.shape == (B,)

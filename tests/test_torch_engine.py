@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import FORMS, random_forms, random_job, random_status, random_top_count
+from jobs import FORMS, alike, random_forms, random_job, random_status, random_top_count
 from strategies import random_draws, random_filters
-from support import FILTERS_OFF, HELD, Engine, Job, differing, make_job, make_outcome, make_plan
+from support import HELD, Engine, differing, make_job, make_outcome, make_plan
 
 from fastsample import reference
-from fastsample.engines.reference import filters
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -41,18 +40,6 @@ def _one_thread() -> Any:
 
 
 # ---------------------------------------------------------------- jobs
-
-
-def alike(job: Job) -> Job:
-    """The job with one order of stages and one set of scopes for all rows: one batch of torch's."""
-    plan = job.plan.copy()
-    for name in ("stages", "repetition_scope", "frequency_scope", "presence_scope"):
-        plan[name] = plan[name][0]
-    stages = filters(plan[0])["stages"]
-    for name, off in FILTERS_OFF.items():
-        if name not in stages:
-            plan[name] = off
-    return job._replace(plan=plan)
 
 
 def check_job(seed: tuple[int, ...]) -> int:

@@ -87,6 +87,15 @@ def mistakes_on_a_device() -> list[Mistake]:
             TypeError,
             "`logits` must be dense, got torch.sparse_coo (pass `logits.to_dense()`)",
         ),
+        Mistake(
+            lambda: sample(
+                torch.nested.nested_tensor([ones], layout=torch.jagged),
+                engine="torch",
+                on_invalid="mark",
+            ),
+            TypeError,
+            "`logits` must be dense, got a nested tensor (pass `torch.stack(logits.unbind())`)",
+        ),
         of(rows.double(), "be float32, float16 or bfloat16, got torch.float64 (pass `logits.fl"),
         of(rows[None], "have shape (V,) or (B, V), got (1, ", ValueError),
         of(rows[:, :0], "have 1 to 2**22 tokens per row, got shape (4, 0) (the", ValueError),
@@ -104,6 +113,10 @@ def mistakes_on_a_device() -> list[Mistake]:
             ValueError,
             mask=ones[:2, None] > 0,
         ),
+        there(
+            "`temperature` must not require grad, got a ", temperature=ones.clone().requires_grad_()
+        ),
+        there("`seed` must be dense, got torch.sparse_coo (pass `seed.", seed=integers.to_sparse()),
         there("`output` must hold integers, got torch.float32 (tokens", output=ones),
         there("`output` must hold integers, got tuple (tokens", output=(integers, integers)),
         there(
@@ -114,6 +127,7 @@ def mistakes_on_a_device() -> list[Mistake]:
         there(
             "`bias` must be a tuple of two tensors (tokens, values), got Tensor (", bias=integers
         ),
+        there("`bias` must have numbers as values, got torch.bool (", bias=(integers, ones > 0)),
         there(
             "`bias` must have a value for each token, got (2,) values for (4,) tokens (two te",
             ValueError,

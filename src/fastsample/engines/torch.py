@@ -55,7 +55,6 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
         Here for the shape of the door: torch has threads of its own.
     """
     require_exact(job.reduction)
-    require_rounding_to_nearest()
     draws, top_count = out.tokens.shape[1], out.top_tokens.shape[2]
     for some in _batches(job):
         answer = sample(_asked(job, some, out.status, draws, out.forms, top_count))
@@ -93,7 +92,6 @@ def kept_sets(
     job: Job, status: NDArray[np.uint8], *, isa: str | None = None, n_threads: int | None = None
 ) -> KeptSets:
     """Find the kept set of each row, as `FindKeptSets` says; `isa` and `n_threads` as in `run`."""
-    require_rounding_to_nearest()
     found: list[tuple[NDArray[Any], ...]] = [_NO_TOKENS] * len(job.plan)
     for some in _batches(job):
         asked = _asked(job, some, status)

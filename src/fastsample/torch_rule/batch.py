@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fastsample.reference_rows import EMPTY, INVALID, OK
+from fastsample.reference_rows import EMPTY, INVALID, OK, require_rounding_to_nearest
 
 from .adjust import Adjustments, adjust
 from .filters import Ordered, kept_of
@@ -74,7 +74,14 @@ class Answer(NamedTuple):
 
 
 def prepared(asked: Asked) -> tuple[Settings, Chain, Tensor]:
-    """Work out settings beside the values, what may act, and the rows with a bad parameter."""
+    """Work out settings beside the values, what may act, and the rows with a bad parameter.
+
+    Raises
+    ------
+    RuntimeError
+        When the processor does not round to nearest; threads of torch begin with its mode.
+    """
+    require_rounding_to_nearest()
     device = asked.values.device
     reals, wholes = asked.reals, asked.wholes
     seen = (part if part.is_cpu else None for part in (reals, wholes))

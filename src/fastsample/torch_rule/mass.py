@@ -12,6 +12,7 @@ _ROUNDER_BITS = 0x4B400000
 _C1, _C2, _C3, _C4, _C5 = reference.POWER
 _G = reference.LOGARITHM
 _FRACTION = 2**52 - 1
+_SIGN = -(2**31)
 
 SCALE_OF_ONE = 1.4426950216293335
 """s at temperature 1: a float32."""
@@ -92,3 +93,18 @@ def to_float32(values: Tensor) -> Tensor:
     tiny = values.abs() < 2.0**-126
     denormal = (values * 2.0**149).round() * 2.0**-149
     return torch.where(tiny, denormal, values.to(torch.float32).to(torch.float64))
+
+
+def nearest_float32(values: Tensor) -> Tensor:
+    """Round float64 to float32; what becomes denormal, as the integer it is.
+
+    Examples
+    --------
+    >>> nearest_float32(torch.tensor([0.8, -1e-45], dtype=torch.float64)).view(torch.int32).tolist()
+    [1061997773, -2147483647]
+    """
+    size = values.abs()
+    normal = size.clamp_min(2.0**-126).to(torch.float32).view(torch.int32)
+    denormal = (size * 2.0**149).round().to(torch.int32)
+    bits = torch.where(size < 2.0**-126, denormal, normal)
+    return torch.where(values < 0, bits | _SIGN, bits).view(torch.float32)

@@ -20,8 +20,8 @@ SEED, POSITION, STREAM = tl.constexpr(7), tl.constexpr(8), tl.constexpr(9)
 COLUMNS = tl.constexpr(10)
 """Columns of the table, int64 of shape (B, COLUMNS), as `torch_rule.settings.Settings` has them.
 
-SCALE and THRESHOLD hold the bits of float32; SEED and POSITION are bits too; BAD is 1 where a number
-of the row is out of range.
+SCALE and THRESHOLD hold the bits of float32; SEED and POSITION are bits too. BAD is 1 where a
+number of the row is out of range.
 """
 
 _OK, _INVALID, _EMPTY = tl.constexpr(OK), tl.constexpr(INVALID), tl.constexpr(EMPTY)
