@@ -119,23 +119,23 @@ def check_batches(first: int, cases: int) -> None:
 
 
 def test_random_batches() -> None:
-    check_batches(0, 20)
+    check_batches(0, 12)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(1, 4))
 def test_more_random_batches(part: int) -> None:
-    check_batches(part, 400)
+    check_batches(part, 300)
 
 
 def test_the_tiles_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few ways, many launches, two programs a row: the interpreter takes other numbers for speed."""
-    monkeypatch.setattr(whole, "_TILES_INTERPRETED", whole._TILES)
+    """Few ways, many launches: the interpreter takes other numbers, for speed."""
+    monkeypatch.setattr(whole, "_tiles_of", lambda n_blocks: whole._TILES)
     rng = np.random.default_rng(96)
-    values = torch.from_numpy((rng.standard_normal((2, 2_100)) * 3).astype(np.float32))
+    values = torch.from_numpy((rng.standard_normal((2, 1_100)) * 3).astype(np.float32))
     values[1] = torch.round(values[1])
     plan = make_plan(2, top_k=[400, 0], top_p=0.8, min_p=0.001, min_keep=[1, 700], seed=[1, 2])
-    check(values, plan, 2_100, chain_with(ORDERS[0], plan, known=True))
+    check(values, plan, 1_100, chain_with(ORDERS[0], plan, known=True))
 
 
 # ---------------------------------------------------------------- ties and borders
@@ -157,10 +157,10 @@ def test_constant_rows(size: int) -> None:
 
 def test_ties_that_a_cut_divides_across_blocks() -> None:
     rng = np.random.default_rng(97)
-    values = torch.from_numpy(rng.integers(0, 3, (8, 700)).astype(np.float32))
-    plan = make_plan(8, top_k=[0, 1, 230, 240, 470, 500, 699, 700], top_p=0.9, seed=np.arange(8))
-    check(values, plan, 700, chain_with(ORDERS[0], plan, known=True), draws=2)
-    check(values, plan, 700, chain_with(0x1243, plan, known=True), draws=2)
+    values = torch.from_numpy(rng.integers(0, 3, (4, 400)).astype(np.float32))
+    plan = make_plan(4, top_k=[0, 130, 270, 399], top_p=0.9, seed=np.arange(4))
+    check(values, plan, 400, chain_with(ORDERS[0], plan, known=True), draws=2)
+    check(values, plan, 400, chain_with(0x1243, plan, known=True), draws=2)
 
 
 def test_greedy_bad_and_sampled_rows_in_one_batch() -> None:
@@ -171,20 +171,21 @@ def test_greedy_bad_and_sampled_rows_in_one_batch() -> None:
     check(values, plan, 200, chain_with(ORDERS[0], plan, known=True), draws=2)
 
 
-@pytest.mark.parametrize("min_keep", [1, 2, 64, 150, 10**6])
-def test_filters_that_may_not_keep_too_few(min_keep: int) -> None:
-    values = torch.from_numpy(np.random.default_rng(99).normal(size=(3, 150)).astype(np.float32))
+def test_filters_that_may_not_keep_too_few() -> None:
+    values = torch.from_numpy(np.random.default_rng(99).normal(size=(5, 150)).astype(np.float32))
     values[2] = torch.round(values[2])
-    plan = make_plan(3, top_k=3, top_p=0.5, min_p=0.9, min_keep=min_keep, seed=5)
+    plan = make_plan(5, top_k=3, top_p=0.5, min_p=0.9, min_keep=[1, 2, 64, 150, 10**6], seed=5)
     check(values, plan, 150, chain_with(ORDERS[0], plan, known=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.nightly)]
+)
 def test_a_wide_row(dtype: torch.dtype) -> None:
     rng = np.random.default_rng(100)
     values = torch.from_numpy((rng.standard_normal((1, 151_936)) * 3).astype(np.float32)).to(dtype)
     plan = make_plan(1, temperature=0.8, top_p=0.9, seed=7, position=3)
-    check(values, plan, 151_936, chain_with(ORDERS[0], plan, known=True), draws=2)
+    check(values, plan, 151_936, chain_with(ORDERS[0], plan, known=True))
 
 
 def test_no_rows() -> None:

@@ -176,8 +176,13 @@ class _Tiles(NamedTuple):
 
 
 _TILES = _Tiles(scanned=1024, compared=128, weighed=16, narrowed=2, ways=16)
-_TILES_INTERPRETED = _Tiles(scanned=1024, compared=256, weighed=64, narrowed=16, ways=256)
-"""There each operation costs about the same, whatever it takes."""
+
+
+def _tiles_of(n_blocks: int) -> _Tiles:
+    if not is_interpreted(weigh):
+        return _TILES
+    # There each operation costs about the same, whatever it takes; until that is much.
+    return _Tiles(1024, 256, 64, narrowed=64 if n_blocks > 256 else 8, ways=256)
 
 
 def programs_of(n_rows: int, n_blocks: int, device: torch.device) -> int:
@@ -196,7 +201,7 @@ def draw(
     n_rows, n_blocks = block_ranks.shape
     if not n_rows:
         return
-    tiles = _TILES_INTERPRETED if is_interpreted(weigh) else _TILES
+    tiles = _tiles_of(n_blocks)
     grid = (n_rows, programs_of(n_rows, n_blocks, values.device))
     launches = launches_of(tiles.ways)
     row = (values, *values.stride(), vocabulary)
