@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from .adjustments import make_adjustments
 from .checks import STAGES, check_reduction
 from .drawing import as_result, as_told, check_n, draw, marks
-from .engines import Draw, resolve
+from .engines import OF_TENSORS, Draw, resolve
 from .logits import MAX_VOCABULARY, as_rows, memory_of_logits
 from .memory import is_tensor
 from .params import (
@@ -194,6 +194,7 @@ def sample(
                 **{"min_keep": min_keep, "stages": stages, "valid_vocab": valid_vocab},
                 **{"logprobs": logprobs, "form": form, "reduction": reduction},
                 **{"on_invalid": on_invalid, "isa": isa, "n_threads": n_threads, "out": out},
+                "engine": engine if engine in OF_TENSORS else "torch",
             },
         )
     rows = as_rows(logits, valid_vocab)
@@ -250,8 +251,8 @@ def sample(
 def _stays_there(logits: Any, engine: Any, on_invalid: Any) -> bool:
     """Tell whether a tensor is drawn from on its device, where nothing can be raised."""
     if logits.is_cpu:
-        return bool(engine == "torch" and on_invalid == "mark")
-    return bool(engine in (None, "auto", "torch"))
+        return engine in OF_TENSORS and bool(on_invalid == "mark")
+    return engine in (None, "auto", *OF_TENSORS)
 
 
 def _plainly(

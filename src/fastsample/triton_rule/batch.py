@@ -7,12 +7,11 @@ import torch
 from fastsample.reference_rows import OK
 from fastsample.torch_rule import batch as by_torch
 from fastsample.torch_rule.batch import Answer, Asked
-from fastsample.torch_rule.mass import SCALE_OF_ONE
-from fastsample.torch_rule.settings import TEMPERATURE, chain_of
+from fastsample.torch_rule.settings import chain_of
 from fastsample.torch_rule.tell import Kept, nothing, tell
 
 from . import head
-from .launch import bits_of
+from .launch import bits_of, check_device
 from .settle import settle
 from .table import Drawn, blank
 from .tops import block_ranks
@@ -20,6 +19,7 @@ from .tops import block_ranks
 
 def sample(asked: Asked) -> Answer:
     """Draw for every row, as `torch_rule.batch.sample`; without rows there is nothing to launch."""
+    check_device(asked.values.device)
     if not len(asked.values):
         return by_torch.sample(asked)
     if asked.adjustments.are_none and not asked.forms:
@@ -28,9 +28,7 @@ def sample(asked: Asked) -> Answer:
     settings, chain, _ = by_torch.prepared(asked)
     came, rows = by_torch.adjusted(asked, settings)
     drawn = draw(asked, asked.values if rows is came else rows.logits)
-    scale = settings.scale
-    if TEMPERATURE not in chain.stages:
-        scale = torch.full_like(scale, SCALE_OF_ONE)
+    scale = by_torch.scale_kept(chain, settings)
     kept = Kept(drawn.kept_count.unsqueeze(1), scale, drawn.total.unsqueeze(1))
     told = tell(
         *(came, rows, kept, settings, drawn.tokens[:, :1].clamp_min(0)),

@@ -18,7 +18,7 @@ from torch import Tensor
 from fastsample.torch_rule.settings import MIN_P, TEMPERATURE, TOP_K, TOP_P, Chain
 
 from . import table as column
-from .launch import is_interpreted, launch
+from .launch import INTERPRETED, launch
 from .numbers import (
     BLOCK,
     MINUS_INF,
@@ -71,7 +71,7 @@ def draw(
     size = min(max(_LEAST, triton.next_power_of_2(chain.head)), blocks * BLOCK.value)
     width = min(size, blocks) * BLOCK.value
     rows = 1
-    if is_interpreted(_draw):
+    if INTERPRETED:
         rows = min(_ROWS_INTERPRETED, triton.next_power_of_2(n_rows))
     lists = torch.empty((n_rows, 3 * size), dtype=torch.int32, device=values.device)
     launch(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fastsample.torch_rule.lay import PLACE, REALS, WHOLES
 
-from .launch import is_interpreted, launch
+from .launch import INTERPRETED, launch
 from .numbers import scale_of, share_of, threshold_of, to_float32
 from .table import (
     BAD,
@@ -42,7 +42,7 @@ def settle(
     """
     n_rows = len(reals)
     table = torch.empty((n_rows, COLUMNS.value), dtype=torch.int64, device=device)
-    block = triton.next_power_of_2(n_rows) if is_interpreted(_settle) else 64
+    block = triton.next_power_of_2(n_rows) if INTERPRETED else 64
     launch(
         *(_settle, (triton.cdiv(n_rows, block),), table),
         *_part(reals.view(torch.int64), REALS, 3, device),

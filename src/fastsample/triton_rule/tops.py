@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import is_interpreted, launch
+from .launch import INTERPRETED, launch
 from .numbers import BLOCK, ranks_at
 
 _BLOCKS = 32
@@ -18,7 +18,7 @@ def block_ranks(values: Tensor, vocabulary: int) -> Tensor:
     """Find them: int32 of shape (B, ceil(vocabulary / 64)); the parameters are `head.draw`'s."""
     n_rows, n_blocks = len(values), triton.cdiv(vocabulary, BLOCK.value)
     tops = torch.empty((n_rows, n_blocks), dtype=torch.int32, device=values.device)
-    most = _BLOCKS_INTERPRETED if is_interpreted(_tops) else _BLOCKS
+    most = _BLOCKS_INTERPRETED if INTERPRETED else _BLOCKS
     blocks = min(most, triton.next_power_of_2(n_blocks))
     grid = (n_rows, triton.cdiv(n_blocks, blocks))
     launch(_tops, grid, tops, values, *values.stride(), vocabulary, n_blocks, blocks)
