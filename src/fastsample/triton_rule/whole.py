@@ -29,7 +29,7 @@ from .cuts import (
     start_search,
     trail_of,
 )
-from .launch import is_interpreted, launch
+from .launch import INTERPRETED, launch
 from .numbers import BLOCK, MINUS_INF, gap, mass, ranks_at, scaled, uniform
 from .table import GREEDY, POSITION, SEED, STREAM, Drawn, status_of, whole_number
 
@@ -179,7 +179,7 @@ _TILES = _Tiles(scanned=1024, compared=128, weighed=16, narrowed=2, ways=16)
 
 
 def _tiles_of(n_blocks: int) -> _Tiles:
-    if not is_interpreted(weigh):
+    if not INTERPRETED:
         return _TILES
     # There each operation costs about the same, whatever it takes; until that is much.
     return _Tiles(1024, 256, 64, narrowed=64 if n_blocks > 256 else 8, ways=256)
