@@ -10,7 +10,7 @@ from fastsample.torch_rule.batch import Answer, Asked
 from fastsample.torch_rule.settings import chain_of
 from fastsample.torch_rule.tell import Kept, nothing, tell
 
-from . import head
+from . import head, whole
 from .launch import bits_of, check_device
 from .settle import settle
 from .table import Drawn, blank
@@ -45,5 +45,6 @@ def draw(asked: Asked, logits: torch.Tensor) -> Drawn:
     values = bits_of(logits)
     ranks = block_ranks(values, asked.vocabulary)
     out = blank(len(logits), asked.draws, logits.device)
-    head.draw(values, asked.vocabulary, ranks, table, chain, out)
+    room = head if 0 < chain.head <= head.MOST else whole
+    room.draw(values, asked.vocabulary, ranks, table, chain, out)
     return out

@@ -29,7 +29,7 @@ from .cuts import (
     start_search,
     trail_of,
 )
-from .launch import is_interpreted, launch
+from .launch import INTERPRETED, launch
 from .numbers import BLOCK, MINUS_INF, gap, mass, ranks_at, scaled, uniform
 from .table import GREEDY, POSITION, SEED, STREAM, Drawn, status_of, whole_number
 
@@ -196,7 +196,7 @@ def draw(
     n_rows, n_blocks = block_ranks.shape
     if not n_rows:
         return
-    tiles = _TILES_INTERPRETED if is_interpreted(weigh) else _TILES
+    tiles = _TILES_INTERPRETED if INTERPRETED else _TILES
     grid = (n_rows, programs_of(n_rows, n_blocks, values.device))
     launches = launches_of(tiles.ways)
     row = (values, *values.stride(), vocabulary)
