@@ -27,7 +27,7 @@ FLOORS = (
     ("torch_rule.batch", "torch_rule.laws", "triton_rule", "triton_rule.launch"),
     ("triton_rule.numbers",),
     ("triton_rule.table",),
-    ("triton_rule.tops",),
+    ("triton_rule.tops", "triton_rule.cuts"),
     ("triton_rule.head", "triton_rule.whole"),
     ("adjustments", "jit.draws", "jit.select"),
     ("result", "job", "jit.adjust", "jit.row", "torch_rule.given", "torch_rule.lay"),
