@@ -32,7 +32,7 @@ def call_without_torch() -> None:
         sample(ROW, engine="torch")
 
 
-ENGINE = "be 'native', 'numba', 'torch', 'reference', 'auto' or None, got"
+ENGINE = "be 'native', 'numba', 'torch', 'triton', 'reference', 'auto' or None, got"
 TEMPERATURE = "be 0 or a finite number > 0, got"
 REDUCTION = 'be "exact", "fixed" or "fast", got'
 TOP_K = "be a count of tokens in [1, 2**63), or off, got"
