@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest import mock
 
 import numpy as np
@@ -9,24 +11,34 @@ import torch
 import triton  # noqa: F401
 
 from fastsample import sample
+from fastsample.engines import resolve
 from fastsample.triton_rule import launch
 
 from . import ROWS, Mistake
 
 TENSOR = torch.from_numpy(ROWS)
+THERE = {"engine": "triton", "on_invalid": "mark", "seed": 1, "position": 0, "stream": "row"}
+
+
+@contextmanager
+def compiled(has_gpu: bool) -> Iterator[None]:
+    """As if Triton were not interpreted, on a machine with a GPU or without one."""
+    with (
+        mock.patch.object(launch, "INTERPRETED", False),
+        mock.patch.object(torch.cuda, "is_available", lambda: has_gpu),
+    ):
+        yield
 
 
 def without_a_gpu() -> None:
-    """Ask for a place to run in as if Triton were not interpreted, and torch found no GPU."""
-    with (
-        mock.patch.object(launch, "INTERPRETED", False),
-        mock.patch.object(torch.cuda, "is_available", lambda: False),
-    ):
+    with compiled(has_gpu=False):
         launch.require_device()
 
 
-def on_another_device() -> None:
-    sample(TENSOR.to("meta"), engine="triton", seed=1)
+def on_the_cpu() -> None:
+    resolve("triton")
+    with compiled(has_gpu=True):
+        sample(TENSOR, **THERE)
 
 
 def in_a_graph() -> None:
@@ -35,15 +47,17 @@ def in_a_graph() -> None:
         mock.patch.object(torch.cuda, "is_available", lambda: True),
         mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
     ):
-        sample(TENSOR, engine="triton", on_invalid="mark", seed=1, top_p=np.linspace(0.5, 0.8, 4))
+        sample(TENSOR, **THERE, top_p=np.linspace(0.5, 0.8, 4))
 
 
 MISTAKES = [
-    Mistake(without_a_gpu, RuntimeError, "engine 'triton' needs a CUDA device, which torch does not"),
     Mistake(
-        on_another_device,
+        without_a_gpu, RuntimeError, "engine 'triton' needs a CUDA device, which torch does not"
+    ),
+    Mistake(
+        on_the_cpu,
         TypeError,
-        "for engine 'triton', got a tensor on meta (move them there, or leave `engine` out)",
+        "`logits` must be on cuda for engine 'triton', got a tensor on cpu (move them there, or",
     ),
     Mistake(in_a_graph, RuntimeError, "`top_p` must be on the device, or the same in all rows, "),
 ]
