@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,23 @@ CHAINS: tuple[dict[str, Any], ...] = (
 """Every way to a draw; 4,096 is the most that torch takes for a few first tokens."""
 
 
-def _hold_job(engine: Engine, seed: tuple[int, ...], columns: Sequence[int]) -> int:
+Arrange = Callable[[Job, Rng], Job]
+"""How a random job is changed before it is held."""
+
+
+def _as_it_is(job: Job, rng: Rng) -> Job:
+    return job
+
+
+def _hold_job(
+    engine: Engine, seed: tuple[int, ...], columns: Sequence[int], arrange: Arrange
+) -> int:
     """Hold one random job's draws, all that is told of them, and kept sets; how many rows."""
     rng = np.random.default_rng(seed)
     mixed = rng.random() < 0.1
     n_rows = int(rng.integers(1, 9 if mixed else 97))
     job = random_job(rng, n_rows, int(rng.choice(columns)))
-    job = job if mixed else alike(job)
+    job = arrange(job if mixed else alike(job), rng)
     forms = random_forms(rng)
     draws = 1 if forms else int(rng.choice([1, 1, 3]))
     count = random_top_count(rng, job.vocabulary) if forms else 0
@@ -52,11 +62,17 @@ def _hold_job(engine: Engine, seed: tuple[int, ...], columns: Sequence[int]) -> 
     return n_rows
 
 
-def hold_jobs(engine: Engine, seed: tuple[int, ...], columns: Sequence[int], cases: int) -> None:
+def hold_jobs(
+    engine: Engine,
+    seed: tuple[int, ...],
+    columns: Sequence[int],
+    cases: int,
+    arrange: Arrange = _as_it_is,
+) -> None:
     """Hold random jobs until that many rows are equal."""
     done, turn = 0, 0
     while done < cases:
-        done += _hold_job(engine, (*seed, turn), columns)
+        done += _hold_job(engine, (*seed, turn), columns, arrange)
         turn += 1
     print(f"{done} cases equal on {engine.name} and {HOLDER.isa or HOLDER.name}")
 

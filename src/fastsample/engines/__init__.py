@@ -146,6 +146,12 @@ def has_torch() -> bool:
     return find_spec("torch") is not None
 
 
+@cache
+def has_triton() -> bool:
+    """Tell whether torch and Triton are installed; not whether there is a GPU to draw with."""
+    return has_torch() and find_spec("triton") is not None
+
+
 def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     """Find an engine by name.
 
@@ -226,10 +232,10 @@ def _torch() -> Engine:
 
 @cache
 def _triton() -> Engine:
-    if not (has_torch() and find_spec("triton")):
+    if not has_triton():
         raise RuntimeError(
-            "engine 'triton' needs torch and triton, which are not installed: pip install torch "
-            "triton (on Linux torch's own wheels for CUDA bring it)"
+            "engine 'triton' needs torch and triton, which are not both installed: pip install "
+            "torch triton (or leave `engine` out)"
         )
     from . import triton
 
