@@ -33,8 +33,8 @@ FREE_TO_FUSE = re.compile(r"\b(?:add|sub|mul)\.(?:ftz\.)?(?:sat\.)?f(?:32|64)\b"
 DIVISION = re.compile(r"\bdiv\.rn\.f(?:32|64)\b")
 
 
-def compiled(dtypes: str, capabilities: str) -> list[dict[str, Any]]:
-    command = [sys.executable, str(SCRIPT), dtypes, capabilities]
+def compiled(dtypes: str, capability: str, vocabulary: int = 151_936) -> list[dict[str, Any]]:
+    command = [sys.executable, str(SCRIPT), dtypes, capability, str(vocabulary)]
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
@@ -65,6 +65,11 @@ def test_nothing_is_fused_or_approximated() -> None:
 @pytest.mark.parametrize("capability", ["80", "90", "100"])
 def test_nothing_is_fused_on_any_gpu(capability: str) -> None:
     check(compiled("float32,float16,bfloat16", capability))
+
+
+@pytest.mark.nightly
+def test_nothing_is_fused_where_all_sizes_are_1() -> None:
+    check(compiled("float32", "90", 1))
 
 
 def test_what_is_fused_or_approximate_is_found() -> None:
