@@ -7,6 +7,7 @@ on the device "meta" have none, so whatever looked at one would fail there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -19,6 +20,7 @@ from fastsample import Sampler, Status, engines, sample
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
+without_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -359,6 +361,7 @@ def arguments(**changes: Any) -> tuple[Any, ...]:
         **{"bad": None, "mask": None, "bias_tokens": None, "bias": None},
         **{"prompt": None, "output": torch.tensor(PADDED), "scopes": [-1, -3, -3]},
         **{"stages": 0x4321, "draws": 1, "forms": [], "top_count": 0},
+        "engine": "torch",
         **changes,
     }
     return tuple(given.values())
@@ -372,8 +375,10 @@ def arguments(**changes: Any) -> tuple[Any, ...]:
         {"draws": 3, "wholes": torch.tensor([[0, 1]] * B), "mask": torch.ones(1, V) > 0},
     ],
 )
-def test_the_operator_is_well_made(changes: dict[str, Any]) -> None:
-    torch.library.opcheck(torch.ops.fastsample.sample.default, arguments(**changes))
+@pytest.mark.parametrize("engine", ["torch", pytest.param("triton", marks=without_triton)])
+def test_the_operator_is_well_made(engine: str, changes: dict[str, Any]) -> None:
+    operator = torch.ops.fastsample.sample.default
+    torch.library.opcheck(operator, arguments(engine=engine, **changes))
 
 
 def test_the_operator_is_the_engine() -> None:

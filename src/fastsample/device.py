@@ -104,13 +104,13 @@ def _answer(logits: Tensor, given: dict[str, Any]) -> tuple[Tensor, ...]:
         given = {
             name: _settled(value, is_number=name in _PARAMETERS) for name, value in given.items()
         }
-    resolve("torch", given["isa"])
+    engine = resolve(given["engine"], given["isa"]).name
     require_exact(check_reduction(given["reduction"]))
     marks(given["on_invalid"], 0)
     check_threads(given["n_threads"])
     shape = shape_of(logits, given["valid_vocab"])
     told = as_told(given["logprobs"], given["form"], shape.vocabulary)
-    return tuple(call(_asked(logits, shape, given, told)))
+    return tuple(call(_asked(logits, shape, given, told), engine))
 
 
 # Numbers of the host are worked out once, when a graph is made, and need not be looked into.

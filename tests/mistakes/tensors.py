@@ -78,7 +78,7 @@ def mistakes_on_a_device() -> list[Mistake]:
         return Mistake(lambda: sample(tensor), error, f"`logits` must {part}")
 
     on_mps = SimpleNamespace(device=SimpleNamespace(type="mps"))
-    exact = "`reduction` must be \"exact\" for engine 'torch', got 'fixed' (another"
+    exact = "`reduction` must be \"exact\" for engines 'torch' and 'triton', got 'fixed' (another"
     return [
         Mistake(lambda: device.sample(on_mps, {**HOW}), TypeError, "be on a device with float64"),
         of(rows.clone().requires_grad_(), "not require grad, got a tensor that does (pass"),

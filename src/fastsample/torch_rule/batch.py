@@ -13,8 +13,9 @@ from .adjust import Adjustments, adjust
 from .filters import Ordered, kept_of
 from .head import Head
 from .limbs import uniform
+from .mass import SCALE_OF_ONE
 from .rows import Rows, rows_of, widened
-from .settings import Chain, Settings, chain_of, settings_of
+from .settings import TEMPERATURE, Chain, Settings, chain_of, settings_of
 from .tell import Kept, tell
 from .whole import Whole
 
@@ -112,6 +113,12 @@ def status_of(rows: Rows, bad: Tensor) -> Tensor:
     found.masked_fill_(~(rows.top < torch.inf), INVALID)
     found.masked_fill_(rows.top == -torch.inf, EMPTY)
     return found.masked_fill_(bad, _BAD_PARAM)
+
+
+def scale_kept(chain: Chain, settings: Settings) -> Tensor:
+    """s of the masses that are drawn from: without the stage, temperature is 1."""
+    is_tempered = TEMPERATURE in chain.stages
+    return settings.scale if is_tempered else torch.full_like(settings.scale, SCALE_OF_ONE)
 
 
 def ordered(rows: Rows, chain: Chain) -> Ordered:

@@ -83,9 +83,9 @@ def adjustments_of(
 
 
 def require_exact(reduction: str) -> None:
-    """Refuse the reductions that this engine has no order for."""
+    """Refuse the reductions that these engines have no order for."""
     if reduction != "exact":
         raise ValueError(
-            f"`reduction` must be \"exact\" for engine 'torch', got {reduction!r} (another engine "
-            'has it: engine="native" for logits on the CPU)'
+            f"`reduction` must be \"exact\" for engines 'torch' and 'triton', got {reduction!r} "
+            '(another engine has it: engine="native" for logits on the CPU)'
         )
