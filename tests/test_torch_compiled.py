@@ -16,6 +16,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # torch warns of its own parts
 ]
 
+from torch._dynamo.testing import CompileCounter  # noqa: E402
+
 B, V = 6, 700
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
@@ -89,7 +91,7 @@ CHANGING: dict[str, list[dict[str, Any]]] = {
 def test_a_graph_serves_what_changes(what: str, dynamic: bool | None) -> None:
     """Two graphs at most: one for the first call, and one for all others."""
     torch._dynamo.reset()
-    graphs = torch._dynamo.testing.CompileCounter()
+    graphs = CompileCounter()
     function = asked(n=None if what == "out" else 2, min_p=0.01)
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=graphs)
     for changing in CHANGING[what]:
