@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from held import CHAINS, HOLDER, hold_chain, hold_jobs, hold_recorded, hold_rows
+from held import CHAINS, HOLDER, hold_chain, hold_jobs, hold_largest, hold_recorded, hold_rows
 from strategies import Rng
 from support import Engine, Job, make_job, make_outcome, make_plan
 
@@ -112,6 +112,12 @@ def test_wide_rows() -> None:
     for _ in range(4):
         values = (rng.standard_normal((8, 262_144)) * rng.uniform(0.5, 8)).astype(np.float32)
         hold_rows(TRITON, values, rng)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("chain", CHAINS, ids=str)
+def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
+    hold_largest(TRITON, chain)
 
 
 @pytest.mark.nightly

@@ -138,7 +138,10 @@ def sample(asked: Asked) -> Answer:
     is_bad = status != OK
     tokens = ordered(rows, chain)
     kept, scale = kept_of(tokens, chain, settings)
-    drawn, total = tokens.draw(kept, scale, _words(asked))
+    if isinstance(tokens, Head) and tokens.count == 1:
+        drawn, total = tokens.only(asked.draws)
+    else:
+        drawn, total = tokens.draw(kept, scale, _words(asked))
     told = tell(
         *(came, rows, Kept(kept, scale, total), settings),
         *(drawn[:, :1], asked.forms, asked.top_count, is_bad),
