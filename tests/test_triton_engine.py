@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from held import CHAINS, hold_chain, hold_jobs, hold_recorded, hold_rows
+from held import CHAINS, HOLDER, hold_chain, hold_jobs, hold_recorded, hold_rows
 from strategies import Rng
-from support import Engine, Job
+from support import Engine, Job, make_job, make_outcome, make_plan
 
 import fastsample
 from fastsample import Sampler, engines, sample
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.triton
 
 import quick_interpreter  # noqa: E402, F401
 
-from fastsample.triton_rule import head  # noqa: E402
+from fastsample.triton_rule import batch, head  # noqa: E402
 
 TRITON = Engine("triton")
 COLUMNS = (1, 2, 63, 64, 65, 128, 200, 1000, 3001)
@@ -62,18 +62,34 @@ def short(job: Job, rng: Rng) -> Job:
 
 
 def test_jobs_of_first_tokens() -> None:
-    hold_jobs(TRITON, (91, 0), COLUMNS, 400, short)
+    hold_jobs(TRITON, (91, 0), COLUMNS, 300, short)
 
 
 def test_jobs() -> None:
-    hold_jobs(TRITON, (92, 0), COLUMNS[:-1], 60)
+    hold_jobs(TRITON, (92, 0), COLUMNS[:-1], 40, sets=False)
+
+
+def test_totals_are_native_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W itself, of which a log-probability may not show the last bits."""
+    drawn = []
+    draw = batch.draw
+    monkeypatch.setattr(batch, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
+    values = np.random.default_rng(93).normal(size=(40, 500)).astype(np.float32) * 4
+    for n_rows, top_k in ((40, 50), (4, 300)):
+        temperatures = np.linspace(0.2, 3, n_rows)
+        plan = make_plan(n_rows, seed=1, temperature=temperatures, top_k=top_k, top_p=0.97)
+        job = make_job(values[:n_rows], plan)
+        TRITON.run(job, make_outcome(n_rows))
+        sets = HOLDER.kept_sets(job)
+        expected = np.add.reduceat(sets.masses, sets.offsets[:-1])
+        assert drawn.pop().total.tolist() == expected.tolist()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(1, 5))
 def test_more_jobs(part: int) -> None:
     hold_jobs(TRITON, (91, part), COLUMNS, 2_000, short)
-    hold_jobs(TRITON, (92, part), COLUMNS, 600)
+    hold_jobs(TRITON, (92, part), COLUMNS, 600, sets=False)
 
 
 # ---------------------------------------------------------------- whole vocabularies
@@ -227,3 +243,14 @@ def test_auto_is_torch(logits: Any) -> None:
     """Triton has to be asked for by name."""
     assert engines.resolve("triton").name == "triton"
     assert sample(logits.to("meta"), **PLACE).tokens.device.type == "meta"
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of its own parts
+def test_compiled_code_takes_the_engine(logits: Any) -> None:
+    def step(rows: Any, position: Any) -> Any:
+        return sample(rows, **USUAL, **{**PLACE, "position": position}, **THERE).tokens
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for position in (torch.zeros(B, dtype=torch.int64), torch.arange(B)):
+        assert compiled(logits, position).tolist() == step(logits, position).tolist()

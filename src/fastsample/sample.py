@@ -113,9 +113,10 @@ def sample(
         How masses add up: as integers, whose sums no order changes; as float32 in one fixed order,
         which gives tokens of its own, but everywhere the same; or as float32 in whatever order is
         quickest here, which promises nothing beyond a token of the right law.
-    engine : {None, "auto", "native", "numba", "reference", "torch"}
+    engine : {None, "auto", "native", "numba", "reference", "torch", "triton"}
         None and "auto" take the first of these that is installed, and "torch" for a tensor that is
-        not on the CPU. All give the same tokens, unless `reduction` is "fast".
+        not on the CPU. "triton" draws from tensors on a CUDA device in a few kernels; see
+        docs/gpu.md. All give the same tokens, unless `reduction` is "fast".
     isa : str, optional
         An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
         FASTSAMPLE_ISA, or the best one.
