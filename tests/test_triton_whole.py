@@ -188,9 +188,17 @@ def test_a_wide_row(dtype: torch.dtype) -> None:
     check(values, plan, 151_936, chain_with(ORDERS[0], plan, known=True))
 
 
+@pytest.mark.nightly
+def test_the_heaviest_row_there_is() -> None:
+    """2**22 equal logits weigh 2**62."""
+    plan = make_plan(1, seed=7, position=3)
+    chain = chain_with(ORDERS[0], plan, known=True)
+    check(torch.zeros(1, 2**22), plan, 2**22, chain, draws=3)
+
+
 def test_no_rows() -> None:
     plan = make_plan(0)
-    check(torch.zeros(0, 5), plan, 5, Chain((1,), False, 0))
+    check(torch.zeros(0, 5), plan, 5, Chain((1,), False, 0, False))
 
 
 def test_programs_leave_no_processor_idle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ TOP_K, TOP_P, MIN_P = tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
 ALL = tl.constexpr(2**40)
 """More tokens than a row has."""
 
-_NEVER, _FAR = tl.constexpr(2**62), tl.constexpr(2**40)
-"""More mass than a row has; and above every rank."""
+_NEVER, _FAR = tl.constexpr(2**62 + 1), tl.constexpr(2**40)
+"""More mass than a row has, which is 2**62 where 2**22 logits are equal; and above every rank."""
 
 CUT, TIES, TOP = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 _COUNT, _WEIGHT, _LIMIT, _LISTED = (tl.constexpr(column) for column in range(3, 7))
@@ -285,7 +285,7 @@ def end_search(
     """Cut a row at the rank that is left, and count how many tokens of that rank are needed."""
     row = tl.program_id(0).to(tl.int64)
     marks += row * MARKS
-    last = (launches - 1) * tl.num_programs(0).to(tl.int64) + row
+    last = tl.maximum(launches - 1, 0) * tl.num_programs(0).to(tl.int64) + row
     rank, _, count, weight = _interval_after(marks, trail + last * (4 + 2 * ways), ways)
     top, scale = tl.load(marks + TOP).to(tl.int32), scale_at(table, row, tempered)
     each = tl.maximum(mass(gap(rank.to(tl.int32), top, scale)), 1)

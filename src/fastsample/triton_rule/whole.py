@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fastsample.reference_rows import OK
-from fastsample.torch_rule.settings import TEMPERATURE, TOP_P, Chain
+from fastsample.torch_rule.settings import MIN_P, TEMPERATURE, TOP_P, Chain
 
 from .cuts import (
     CUT,
@@ -223,12 +223,14 @@ def draw(
             *(start_search, (n_rows,), marks, trail, table, block_ranks, n_blocks, listed),
             *(masses, ties, stage, tempered, tiles.compared, tiles.ways),
         )
-        for number in range(launches):
+        # Where the first token is enough, min_p's cut is known without a look at the others.
+        searched = launches if chain.min_keep or stage != MIN_P else 0
+        for number in range(searched):
             launch(
                 *(narrow, grid, marks, trail, table, listed, *row, n_blocks, number),
                 *(stage, tempered, tiles.narrowed, tiles.ways),
             )
-        launch(end_search, (n_rows,), marks, trail, table, launches, tempered, tiles.ways)
+        launch(end_search, (n_rows,), marks, trail, table, searched, tempered, tiles.ways)
     launch(weigh, grid, marks, table, *blocks, *row, tempered, tiles.weighed)
     draws = out.tokens.shape[1]
     launch(
