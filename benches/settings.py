@@ -40,6 +40,11 @@ FULL_LAW = ("T .8", "softmax")
 """Whose work is one law of a whole row."""
 
 
+GPU_AIMS = {("usual chain", 1): 40.0, ("usual chain", 64): 60.0}
+GPU_AIMS |= {("top_p .9", batch): 2 * aim for (_, batch), aim in GPU_AIMS.items()}
+"""Most microseconds a batch may take on an H100 or H200, by setting and size of the batch."""
+
+
 def by_name(name: str) -> Setting:
     """Find a setting."""
     return next(setting for setting in SETTINGS if setting.name == name)

@@ -61,9 +61,18 @@ def options():
     numbers = {"max-tokens": 64, "seed": 7, "top-k": 50}
     for name, default in {**numbers, "temperature": 0.8, "top-p": 0.95, "min-p": 0.05}.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
-    parser.add_argument("--engine", choices=["native", "numba", "torch", "reference"])
+    parser.add_argument("--engine", choices=["native", "numba", "torch", "triton", "reference"])
     parser.add_argument("--device", default="cpu")
     return parser.parse_args()
+
+
+def refuse_what_is_not_here(engine, device):
+    """Draw once for nothing, before a model is read for nothing."""
+    try:
+        logits = torch.zeros(2, device=device)
+        fastsample.sample(logits, seed=0, position=0, engine=engine)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise SystemExit(f"{error}") from error
 
 
 if __name__ == "__main__":
@@ -71,6 +80,7 @@ if __name__ == "__main__":
     args = options()
     names = ("temperature", "top_k", "top_p", "min_p", "seed", "engine")
     params = {name: vars(args)[name] for name in names}
+    refuse_what_is_not_here(args.engine, args.device)
     tokenizer, model = load()
     prompt, end = encode(tokenizer, args.prompt).to(args.device), tokenizer.eos_token_id
     written, seconds = generate(model.to(args.device), prompt, params, args.max_tokens, end)

@@ -11,6 +11,9 @@ from support import Engine, native, usable_engines
 
 from fastsample.engines import has_numba, has_torch
 
+# Triton reads it when it is first loaded. On a machine with a GPU, TRITON_INTERPRET=0 takes that.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 
 def pytest_configure() -> None:
     """Stop with one line where FASTSAMPLE_LOGITS names no file of rows."""

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from strategies import KINDS, MAX, Rng, pick, random_draws, random_filters
-from support import BAD_PARAM, Job, csr, make_job, make_plan
+from support import BAD_PARAM, FILTERS_OFF, Job, csr, make_job, make_plan
 
 from fastsample import reference
+from fastsample.engines.reference import filters
 
 F32 = np.float32
 FORMS = ("raw", "tempered", "processed")
@@ -225,3 +226,15 @@ def random_top_count(rng: Rng, vocabulary: int) -> int:
 def random_status(rng: Rng, n_rows: int) -> np.ndarray:
     """As a row comes: good, or marked for its parameters."""
     return np.where(rng.random(n_rows) < 0.05, BAD_PARAM, 0).astype(np.uint8)
+
+
+def alike(job: Job) -> Job:
+    """The job with one order of stages and one set of scopes for all rows, as `sample` has them."""
+    plan = job.plan.copy()
+    for name in ("stages", "repetition_scope", "frequency_scope", "presence_scope"):
+        plan[name] = plan[name][0]
+    stages = filters(plan[0])["stages"]
+    for name, off in FILTERS_OFF.items():
+        if name not in stages:
+            plan[name] = off
+    return job._replace(plan=plan)

@@ -16,7 +16,7 @@ import pytest
 
 from fastsample import Latency, reference
 from fastsample.adjustments import Adjustments, Csr
-from fastsample.engines import has_numba, has_torch, resolve
+from fastsample.engines import OF_TENSORS, has_numba, has_torch, resolve
 from fastsample.job import Job, Outcome
 
 try:
@@ -176,7 +176,7 @@ class Engine:
 
     @property
     def reductions(self) -> tuple[str, ...]:
-        return ("exact",) if self.name == "torch" else ("exact", "fixed", "fast")
+        return ("exact",) if self.name in OF_TENSORS else ("exact", "fixed", "fast")
 
     def run(self, job: Job, out: Outcome, n_threads: int = 1) -> Outcome:
         """What the engine writes for a job; its plan and rows do not change."""

@@ -24,12 +24,18 @@ FLOORS = (
     ("reference", "reference_sums", "torch_rule.settings"),
     ("reference_laws", "jit.mass", "torch_rule.adjust", "torch_rule.filters"),
     ("torch_rule.head", "torch_rule.whole", "torch_rule.tell"),
-    ("torch_rule.batch", "torch_rule.laws"),
-    ("torch_rule.op",),
+    ("torch_rule.batch", "torch_rule.laws", "triton_rule", "triton_rule.launch"),
+    ("triton_rule.numbers",),
+    ("triton_rule.table",),
+    ("triton_rule.tops", "triton_rule.cuts"),
+    ("triton_rule.head", "triton_rule.whole"),
     ("adjustments", "jit.draws", "jit.select"),
-    ("result", "job", "jit.adjust", "jit.row", "torch_rule.lay"),
+    ("result", "job", "jit.adjust", "jit.row", "torch_rule.given", "torch_rule.lay"),
+    ("torch_rule.doors", "triton_rule.settle"),
+    ("triton_rule.batch",),
+    ("torch_rule.op",),
     ("adjusted", "jit.fixed", "jit.laws"),
-    ("engines.native", "engines.numba", "engines.reference", "engines.torch"),
+    ("engines.native", "engines.numba", "engines.reference", "engines.torch", "engines.triton"),
     ("engines",),
     ("drawing", "info", "reduce", "sequences", "threads"),
     ("device",),
@@ -54,7 +60,7 @@ FLOORS = (
     ("__main__",),
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-EXTRAS = {"typer", "rich", "torch", "numba", "matplotlib", "threadpoolctl"}
+EXTRAS = {"typer", "rich", "torch", "triton", "numba", "matplotlib", "threadpoolctl"}
 SHOWN_ELSEWHERE = {"Candidate", "KeptSet", "TopTokens"}  # by the functions that return them
 PUBLIC = [
     "RULE_VERSION",
@@ -134,7 +140,7 @@ def test_tools_use_public_names(room: str) -> None:
 
 def test_import_reader_reads_every_form() -> None:
     assert imported_rooms("adjustments") == {"checks", "dlpack", "logits", "memory"}
-    inner = {f"engines.{name}" for name in ("native", "numba", "reference", "torch")}
+    inner = {f"engines.{name}" for name in ("native", "numba", "reference", "torch", "triton")}
     assert imported_rooms("engines") == {*inner, "job"}
     assert imported_rooms("engines.native") == {"_native", "adjustments", "job"}
     assert imported_rooms("checks") == set()
@@ -170,7 +176,10 @@ def test_numba_is_the_engine_s_own(room: str) -> None:
 def test_torch_is_loaded_by_those_who_draw_with_it(room: str) -> None:
     """The rule in torch is asked for by its engine and the way over a device alone."""
     asked = {name for name in imported_rooms(room) if name.split(".")[0] == "torch_rule"}
-    allowed = room in ("engines.torch", "device") or room.split(".")[0] == "torch_rule"
+    allowed = room in ("engines.torch", "engines.triton", "device") or room.split(".")[0] in (
+        "torch_rule",
+        "triton_rule",
+    )
     assert not asked or allowed
 
 

@@ -30,6 +30,10 @@ try:
 except ModuleNotFoundError:
     tensors = None
 try:
+    from mistakes import kernels
+except ModuleNotFoundError:
+    kernels = None
+try:
     from mistakes import commands
 except ModuleNotFoundError:
     commands = None
@@ -51,6 +55,7 @@ TO_CALLERS: list[Mistake] = [
     *(*functions.MISTAKES, *latencies.MISTAKES, *tables.MISTAKES),
     *sums.MISTAKES,
     *(tensors.MISTAKES if tensors else ()),
+    *(kernels.MISTAKES if kernels else ()),
 ]
 MISTAKES: list[Mistake] = [
     *(*TO_CALLERS, *inside.MISTAKES),
@@ -111,8 +116,10 @@ def lines_passed(call: Callable[[], Any]) -> set[tuple[str, int]]:
     return lines
 
 
-def needs_torch(room: Path) -> bool:
-    return room.name == "device.py" or room.parent.name == "torch_rule"
+def is_absent(room: Path) -> bool:
+    """Whether a room needs torch, or Triton too, where these are not installed."""
+    of_torch = room.name == "device.py" or room.parent.name == "torch_rule"
+    return (of_torch and not tensors) or (room.parent.name == "triton_rule" and not kernels)
 
 
 def test_no_raise_is_without_a_row() -> None:
@@ -120,7 +127,7 @@ def test_no_raise_is_without_a_row() -> None:
     silent = [
         f"{Path(file).name}:{first}"
         for room in PACKAGE.rglob("*.py")
-        if tensors or not needs_torch(room)
+        if not is_absent(room)
         for file, first, last in sorted(raises_of(room))
         if not any((file, line) in passed for line in range(first, last + 1))
     ]

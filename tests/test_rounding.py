@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support import Engine, make_plan
 
-from fastsample import log_softmax, logsumexp, reference, reference_laws, softmax
+from fastsample import log_softmax, logsumexp, reference, reference_laws, sample, softmax
 
 X86 = {"nearest": 0, "down": 0x400, "up": 0x800, "zero": 0xC00}
 ARM = {"nearest": 0, "up": 0x400000, "down": 0x800000, "zero": 0xC00000}
@@ -78,6 +78,23 @@ def test_no_mode_gives_another_token(engine: Engine, mode: str) -> None:
     ):
         with pytest.raises(RuntimeError, match="must round to nearest"), rounding(mode):
             call()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("torch", marks=pytest.mark.torch),
+        pytest.param("triton", marks=pytest.mark.triton),
+    ],
+)
+@pytest.mark.parametrize("mode", ["down", "up", "zero"])
+def test_a_tensor_that_stays_is_refused(mode: str, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip(name)
+    how = {"seed": 3, "position": 0, "engine": name, "on_invalid": "mark"}
+    sample(torch.from_numpy(ROW), **how)
+    with pytest.raises(RuntimeError, match="must round to nearest"), rounding(mode):
+        sample(torch.from_numpy(ROW), **how)
 
 
 def test_the_default_mode_passes() -> None:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from jobs import FORMS, random_forms, random_job, random_status, random_top_count
-from strategies import random_draws, random_filters
-from support import FILTERS_OFF, HELD, Engine, Job, differing, make_job, make_outcome, make_plan
+from held import CHAINS, hold_chain, hold_jobs, hold_largest, hold_recorded
+from support import Engine
 
 from fastsample import reference
-from fastsample.engines.reference import filters
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from fastsample.torch_rule import limbs, mass, rows  # noqa: E402
 from fastsample.torch_rule.head import Head  # noqa: E402
-from fastsample.torch_rule.settings import MOST_IN_HEAD  # noqa: E402
 from fastsample.torch_rule.whole import Whole  # noqa: E402
 
 TORCH = Engine("torch")
-HOLDER = next((engine for engine in HELD if engine.is_native), Engine("reference"))
-"""What torch is held to here: native, which the oracle holds to the reference, if it is there."""
-
 COLUMNS = (1, 2, 63, 64, 65, 128, 200, 1000, 3001)
-WIDE = 151_936
 
 
 @pytest.fixture(autouse=True)
@@ -43,126 +35,38 @@ def _one_thread() -> Any:
 # ---------------------------------------------------------------- jobs
 
 
-def alike(job: Job) -> Job:
-    """The job with one order of stages and one set of scopes for all rows: one batch of torch's."""
-    plan = job.plan.copy()
-    for name in ("stages", "repetition_scope", "frequency_scope", "presence_scope"):
-        plan[name] = plan[name][0]
-    stages = filters(plan[0])["stages"]
-    for name, off in FILTERS_OFF.items():
-        if name not in stages:
-            plan[name] = off
-    return job._replace(plan=plan)
-
-
-def check_job(seed: tuple[int, ...]) -> int:
-    """Hold one random job's draws, all that is told of them, and kept sets; how many rows."""
-    rng = np.random.default_rng(seed)
-    mixed = rng.random() < 0.1
-    n_rows = int(rng.integers(1, 9 if mixed else 97))
-    job = random_job(rng, n_rows, int(rng.choice(COLUMNS)))
-    job = job if mixed else alike(job)
-    forms = random_forms(rng)
-    draws = 1 if forms else int(rng.choice([1, 1, 3]))
-    count = random_top_count(rng, job.vocabulary) if forms else 0
-    status = random_status(rng, n_rows)
-    outcomes = []
-    for engine in (HOLDER, TORCH):
-        out = make_outcome(n_rows, draws, forms, count)
-        out.status[:] = status
-        outcomes.append(engine.run(job, out))
-    assert differing(*outcomes) == [], seed
-    sets = [engine.kept_sets(job, status) for engine in (HOLDER, TORCH)]
-    assert differing(*sets) == [], seed
-    return n_rows
-
-
-def check_jobs(first: int, cases: int) -> None:
-    done, seed = 0, 0
-    while done < cases:
-        done += check_job((71, first, seed))
-        seed += 1
-    print(f"{done} cases equal on torch and {HOLDER.isa or HOLDER.name}")
-
-
 def test_jobs() -> None:
-    check_jobs(0, 5_000)
+    hold_jobs(TORCH, (71, 0), COLUMNS, 5_000)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(1, 5))
 def test_more_jobs(part: int) -> None:
-    check_jobs(part, 25_000)
+    hold_jobs(TORCH, (71, part), COLUMNS, 25_000)
 
 
 # ---------------------------------------------------------------- whole vocabularies
 
 
-def check_rows(values: np.ndarray, rng: np.random.Generator) -> int:
-    """Hold a batch of wide rows, each with settings of its own; how many rows."""
-    plan = make_plan(len(values), **random_draws(rng, len(values)))
-    for record in plan:
-        for name, value in random_filters(rng, values.shape[1]).items():
-            record[name] = value
-    job = make_job(values, plan)
-    expected, found = (
-        engine.run(job, make_outcome(len(values), forms=FORMS, top_count=5))
-        for engine in (HOLDER, TORCH)
-    )
-    assert differing(expected, found) == []
-    assert differing(HOLDER.kept_sets(job), TORCH.kept_sets(job)) == []
-    return len(values)
-
-
-CHAINS: tuple[dict[str, Any], ...] = (
-    {},
-    {"temperature": 0.0},
-    {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
-    {"top_k": MOST_IN_HEAD, "temperature": 1.5},
-    {"top_k": MOST_IN_HEAD + 1, "temperature": 1.5},
-    {"top_p": 0.9},
-    {"min_p": 0.01},
-    {"top_k": 40, "top_p": 0.9, "stages": ("top_p", "temperature", "top_k"), "temperature": 0.7},
-    {"top_k": 3, "min_keep": 5000, "top_p": 0.5},
-)
-
-
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any], dtype: Any) -> None:
-    rng = np.random.default_rng(72)
-    values = (rng.standard_normal((3, WIDE)) * 3).astype(dtype)
-    values[1] = np.rint(values[1])
-    plan = make_plan(3, **chain, seed=[1, 2, 3], position=[4, 5, 2**63])
-    job = make_job(values, plan)
-    expected, found = (
-        engine.run(job, make_outcome(3, forms=FORMS, top_count=3)) for engine in (HOLDER, TORCH)
-    )
-    assert differing(expected, found) == []
-    assert differing(HOLDER.kept_sets(job), TORCH.kept_sets(job)) == []
+    hold_chain(TORCH, chain, dtype)
 
 
-def check_recorded(seed: int, cases: int) -> None:
-    """Hold rows of a real model, from the file that FASTSAMPLE_LOGITS names."""
-    path = os.environ.get("FASTSAMPLE_LOGITS")
-    if not path:
-        pytest.skip("FASTSAMPLE_LOGITS is not set: no recorded rows")
-    values = np.load(path, mmap_mode="r")
-    rng = np.random.default_rng(seed)
-    done = 0
-    while done < cases:
-        at = rng.integers(0, max(1, len(values) - 7))
-        done += check_rows(np.array(values[at : at + 8]), rng)
-    print(f"{done} cases of recorded rows equal")
+@pytest.mark.nightly
+@pytest.mark.parametrize("chain", CHAINS, ids=str)
+def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
+    hold_largest(TORCH, chain)
 
 
 def test_recorded_rows() -> None:
-    check_recorded(73, 64)
+    hold_recorded(TORCH, 73, 64)
 
 
 @pytest.mark.nightly
 def test_recorded_rows_often() -> None:
-    check_recorded(74, 1_000)
+    hold_recorded(TORCH, 74, 1_000)
 
 
 # ---------------------------------------------------------------- limbs
@@ -191,7 +95,7 @@ def test_uniform_is_philox() -> None:
 def test_products_are_exact() -> None:
     rng = np.random.default_rng(76)
     us = [*EDGES, *(int(u) for u in rng.integers(0, 2**64, 500, dtype=np.uint64))]
-    totals = [1, 2, 2**31 - 1, 2**31, 2**40, 2**61 + 12345, 2**62 - 1]
+    totals = [1, 2, 2**31 - 1, 2**31, 2**40, 2**61 + 12345, 2**62 - 1, 2**62]
     totals += [int(total) for total in rng.integers(1, 2**62, 40)]
     shares = [0, 1, 2**30, 2**31 - 2**10, 2**31]
     for total in totals:

@@ -21,10 +21,13 @@ TOP_MASS_BITS = 40
 _FLOOR = np.float32(-64.0)
 _ROUNDER = np.float32(12582912.0)
 _ONE = np.float32(1.0)
-_C1, _C2, _C3, _C4, _C5 = (
-    np.float32(float.fromhex(c))
+POWER = tuple(
+    float.fromhex(c)
     for c in ("0x1.62e42ap-1", "0x1.ebf9c2p-3", "0x1.c6b6e4p-5", "0x1.3ce8acp-7", "0x1.5bda40p-10")
 )
+"""c1 to c5: float32 numbers."""
+
+_C1, _C2, _C3, _C4, _C5 = map(np.float32, POWER)
 
 
 def scale(temperature: float) -> np.float32:
@@ -129,7 +132,7 @@ def float_masses(
 
 # ---------------------------------------------------------------- section 7: the logarithm
 
-_G0, _G1, _G2, _G3, _G4, _G5, _G6 = (
+LOGARITHM = tuple(
     float.fromhex(g)
     for g in (
         "0x1.5555555555593p-1",
@@ -141,9 +144,12 @@ _G0, _G1, _G2, _G3, _G4, _G5, _G6 = (
         "0x1.2f112df3e5244p-3",
     )
 )
-_LN2_HIGH = float.fromhex("0x1.62e42feep-1")
-_LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
-_SQRT_HALF_BITS = 0x3FE6A09E00000000
+"""G0 to G6."""
+
+_G0, _G1, _G2, _G3, _G4, _G5, _G6 = LOGARITHM
+LN2_HIGH = float.fromhex("0x1.62e42feep-1")
+LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
+SQRT_HALF_BITS = 0x3FE6A09E00000000
 
 
 def ln(z: Any) -> Any:
@@ -165,13 +171,13 @@ def ln(z: Any) -> Any:
     (0.0, 0.6931471805599453)
     """
     b = np.asarray(z, dtype=np.float64).view(np.int64)
-    a = b + (0x3FF0000000000000 - _SQRT_HALF_BITS)
+    a = b + (0x3FF0000000000000 - SQRT_HALF_BITS)
     e = ((a >> 52) - 1023).astype(np.float64)
-    z = ((a & (2**52 - 1)) + _SQRT_HALF_BITS).view(np.float64)
+    z = ((a & (2**52 - 1)) + SQRT_HALF_BITS).view(np.float64)
     f = z - 1.0
     q = f / (2.0 + f)
     w = q * q
     v = w * w
     r = w * (_G0 + v * (_G2 + v * (_G4 + v * _G6))) + v * (_G1 + v * (_G3 + v * _G5))
     h = (0.5 * f) * f
-    return e * _LN2_HIGH - ((h - (q * (h + r) + e * _LN2_LOW)) - f)
+    return e * LN2_HIGH - ((h - (q * (h + r) + e * LN2_LOW)) - f)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from .adjustments import make_adjustments
 from .checks import STAGES, check_reduction
 from .drawing import as_result, as_told, check_n, draw, marks
-from .engines import Draw, resolve
+from .engines import OF_TENSORS, Draw, resolve
 from .logits import MAX_VOCABULARY, as_rows, memory_of_logits
 from .memory import is_tensor
 from .params import (
@@ -113,9 +113,10 @@ def sample(
         How masses add up: as integers, whose sums no order changes; as float32 in one fixed order,
         which gives tokens of its own, but everywhere the same; or as float32 in whatever order is
         quickest here, which promises nothing beyond a token of the right law.
-    engine : {None, "auto", "native", "numba", "reference", "torch"}
+    engine : {None, "auto", "native", "numba", "reference", "torch", "triton"}
         None and "auto" take the first of these that is installed, and "torch" for a tensor that is
-        not on the CPU. All give the same tokens, unless `reduction` is "fast".
+        not on the CPU. "triton" draws from tensors on a CUDA device in a few kernels; see
+        docs/gpu.md. All give the same tokens, unless `reduction` is "fast".
     isa : str, optional
         An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
         FASTSAMPLE_ISA, or the best one.
@@ -194,6 +195,7 @@ def sample(
                 **{"min_keep": min_keep, "stages": stages, "valid_vocab": valid_vocab},
                 **{"logprobs": logprobs, "form": form, "reduction": reduction},
                 **{"on_invalid": on_invalid, "isa": isa, "n_threads": n_threads, "out": out},
+                "engine": engine if engine in OF_TENSORS else "torch",
             },
         )
     rows = as_rows(logits, valid_vocab)
@@ -250,8 +252,8 @@ def sample(
 def _stays_there(logits: Any, engine: Any, on_invalid: Any) -> bool:
     """Tell whether a tensor is drawn from on its device, where nothing can be raised."""
     if logits.is_cpu:
-        return bool(engine == "torch" and on_invalid == "mark")
-    return bool(engine in (None, "auto", "torch"))
+        return engine in OF_TENSORS and bool(on_invalid == "mark")
+    return engine in (None, "auto", *OF_TENSORS)
 
 
 def _plainly(

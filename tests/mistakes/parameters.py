@@ -32,7 +32,14 @@ def call_without_torch() -> None:
         sample(ROW, engine="torch")
 
 
-ENGINE = "be 'native', 'numba', 'torch', 'reference', 'auto' or None, got"
+def call_without_triton() -> None:
+    """Ask for the Triton engine as if triton were not installed."""
+    engines._triton.cache_clear()
+    with mock.patch.object(engines, "has_triton", lambda: False):
+        sample(ROW, engine="triton")
+
+
+ENGINE = "be 'native', 'numba', 'torch', 'triton', 'reference', 'auto' or None, got"
 TEMPERATURE = "be 0 or a finite number > 0, got"
 REDUCTION = 'be "exact", "fixed" or "fast", got'
 TOP_K = "be a count of tokens in [1, 2**63), or off, got"
@@ -191,6 +198,11 @@ ENGINES = [
         call_without_torch,
         RuntimeError,
         "engine 'torch' needs torch, which is not installed: pip install torch (or pip install ",
+    ),
+    Mistake(
+        call_without_triton,
+        RuntimeError,
+        "engine 'triton' needs torch and triton, which are not both installed: pip install torch ",
     ),
     Mistake(
         call_without_native,

@@ -78,7 +78,7 @@ def mistakes_on_a_device() -> list[Mistake]:
         return Mistake(lambda: sample(tensor), error, f"`logits` must {part}")
 
     on_mps = SimpleNamespace(device=SimpleNamespace(type="mps"))
-    exact = "`reduction` must be \"exact\" for engine 'torch', got 'fixed' (another"
+    exact = "`reduction` must be \"exact\" for engines 'torch' and 'triton', got 'fixed' (another"
     return [
         Mistake(lambda: device.sample(on_mps, {**HOW}), TypeError, "be on a device with float64"),
         of(rows.clone().requires_grad_(), "not require grad, got a tensor that does (pass"),
@@ -86,6 +86,15 @@ def mistakes_on_a_device() -> list[Mistake]:
             lambda: sample(ones[None].to_sparse(), engine="torch", on_invalid="mark"),
             TypeError,
             "`logits` must be dense, got torch.sparse_coo (pass `logits.to_dense()`)",
+        ),
+        Mistake(
+            lambda: sample(
+                torch.nested.nested_tensor([ones], layout=torch.jagged),
+                engine="torch",
+                on_invalid="mark",
+            ),
+            TypeError,
+            "`logits` must be dense, got a nested tensor (pass `torch.stack(logits.unbind())`)",
         ),
         of(rows.double(), "be float32, float16 or bfloat16, got torch.float64 (pass `logits.fl"),
         of(rows[None], "have shape (V,) or (B, V), got (1, ", ValueError),
@@ -104,16 +113,27 @@ def mistakes_on_a_device() -> list[Mistake]:
             ValueError,
             mask=ones[:2, None] > 0,
         ),
+        there(
+            "`temperature` must not require grad, got a ", temperature=ones.clone().requires_grad_()
+        ),
+        there("`seed` must be dense, got torch.sparse_coo (pass `seed.", seed=integers.to_sparse()),
         there("`output` must hold integers, got torch.float32 (tokens", output=ones),
-        there("`output` must hold integers, got tuple (tokens", output=(integers, integers)),
+        there(
+            "`output` must have one entry for each of the 4 rows, got 2 (",
+            ValueError,
+            output=(integers, integers),
+        ),
         there(
             "`prompt` must have shape (B, T), B = 4, where it is a tensor, got (2, 2) (-1 fi",
             ValueError,
             prompt=integers.view(2, 2),
         ),
+        there("`output` must have shape (B, T), B = 4, ", ValueError, output=integers),
         there(
             "`bias` must be a tuple of two tensors (tokens, values), got Tensor (", bias=integers
         ),
+        there("(tokens, values), got Tensor and ndarray (", bias=(integers, np.ones(4))),
+        there("`bias` must have numbers as values, got torch.bool (", bias=(integers, ones > 0)),
         there(
             "`bias` must have a value for each token, got (2,) values for (4,) tokens (two te",
             ValueError,

@@ -146,6 +146,12 @@ def has_torch() -> bool:
     return find_spec("torch") is not None
 
 
+@cache
+def has_triton() -> bool:
+    """Tell whether torch and Triton are installed; not whether there is a GPU to draw with."""
+    return has_torch() and find_spec("triton") is not None
+
+
 def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     """Find an engine by name.
 
@@ -153,7 +159,7 @@ def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     ----------
     name : str or None
         "native", "numba", "reference", or None or "auto": the first of them that is installed. Or
-        "torch".
+        "torch" or "triton".
     isa : str or None
         The instruction set that will be asked for; only the native engine has any.
 
@@ -162,8 +168,8 @@ def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     ValueError
         An unknown name, or an `isa` for another engine than the native one.
     RuntimeError
-        The native engine where the extension is not installed, "numba" where numba is not, or
-        "torch" where torch is not.
+        The native engine where the extension is not installed, "numba" where numba is not,
+        "torch" where torch is not, or "triton" where Triton is not or has nothing to run on.
     """
     if name is None or name == "auto":
         name = "native" if isa is not None or has_native() else _without_extension()
@@ -171,8 +177,8 @@ def resolve(name: str | None = None, isa: str | None = None) -> Engine:
         return _native()
     if name not in _OTHERS:
         raise ValueError(
-            "`engine` must be 'native', 'numba', 'torch', 'reference', 'auto' or None, got "
-            f"{name!r} (None takes the fastest one)"
+            "`engine` must be 'native', 'numba', 'torch', 'triton', 'reference', 'auto' or None, "
+            f"got {name!r} (None takes the fastest one)"
         )
     if isa is not None:
         raise ValueError(
@@ -225,11 +231,26 @@ def _torch() -> Engine:
 
 
 @cache
+def _triton() -> Engine:
+    if not has_triton():
+        raise RuntimeError(
+            "engine 'triton' needs torch and triton, which are not both installed: pip install "
+            "torch triton (or leave `engine` out)"
+        )
+    from . import triton
+
+    return Engine("triton", triton.run, triton.write_law, triton.kept_sets, None, None)
+
+
+@cache
 def _reference() -> Engine:
     from . import reference
 
     return Engine("reference", reference.run, reference.write_law, reference.kept_sets, None, None)
 
 
-_OTHERS = {"numba": _numba, "torch": _torch, "reference": _reference}
+_OTHERS = {"numba": _numba, "torch": _torch, "triton": _triton, "reference": _reference}
 """Engines without instruction sets to choose from."""
+
+OF_TENSORS = ("torch", "triton")
+"""Engines that draw from tensors where they lie."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from .settings import Settings
 
 _ALL, _PROMPT, _OUTPUT = -1, -2, -3
-_EXPONENT, _SIGN = 0x7F800000, -(2**31)
+_EXPONENT = 0x7F800000
 
 
 class Adjustments(NamedTuple):

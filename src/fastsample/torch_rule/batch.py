@@ -7,14 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fastsample.reference_rows import EMPTY, INVALID, OK
+from fastsample.reference_rows import EMPTY, INVALID, OK, require_rounding_to_nearest
 
 from .adjust import Adjustments, adjust
 from .filters import Ordered, kept_of
 from .head import Head
 from .limbs import uniform
+from .mass import SCALE_OF_ONE
 from .rows import Rows, rows_of, widened
-from .settings import Chain, Settings, chain_of, settings_of
+from .settings import TEMPERATURE, Chain, Settings, chain_of, settings_of
 from .tell import Kept, tell
 from .whole import Whole
 
@@ -73,19 +74,30 @@ class Answer(NamedTuple):
     top_logprobs: Tensor
 
 
+def known_chain(asked: Asked) -> Chain:
+    """What may act, by the numbers that the host has."""
+    seen = (part if part.is_cpu else None for part in (asked.reals, asked.wholes))
+    return chain_of(asked.stages, *seen)
+
+
 def prepared(asked: Asked) -> tuple[Settings, Chain, Tensor]:
-    """Work out settings beside the values, what may act, and the rows with a bad parameter."""
+    """Work out settings beside the values, what may act, and the rows with a bad parameter.
+
+    Raises
+    ------
+    RuntimeError
+        When the processor does not round to nearest; threads of torch begin with its mode.
+    """
+    require_rounding_to_nearest()
     device = asked.values.device
     reals, wholes = asked.reals, asked.wholes
-    seen = (part if part.is_cpu else None for part in (reals, wholes))
-    chain = chain_of(asked.stages, *seen)
     if not (reals.is_cpu and wholes.is_cpu):
         reals, wholes = (part.to(device, non_blocking=True) for part in (reals, wholes))
     settings, bad = settings_of(reals, wholes)
     bad = bad.to(device, non_blocking=True)
     if asked.bad is not None:
         bad = bad | asked.bad.to(device, non_blocking=True).unsqueeze(1)
-    return settings.to(device), chain, bad
+    return settings.to(device), known_chain(asked), bad
 
 
 def adjusted(asked: Asked, settings: Settings) -> tuple[Rows, Rows]:
@@ -107,6 +119,12 @@ def status_of(rows: Rows, bad: Tensor) -> Tensor:
     return found.masked_fill_(bad, _BAD_PARAM)
 
 
+def scale_kept(chain: Chain, settings: Settings) -> Tensor:
+    """s of the masses that are drawn from: without the stage, temperature is 1."""
+    is_tempered = TEMPERATURE in chain.stages
+    return settings.scale if is_tempered else torch.full_like(settings.scale, SCALE_OF_ONE)
+
+
 def ordered(rows: Rows, chain: Chain) -> Ordered:
     """The tokens of the rows, as many of them as a draw needs."""
     return Head(rows, chain.head) if chain.head else Whole(rows)
@@ -120,7 +138,10 @@ def sample(asked: Asked) -> Answer:
     is_bad = status != OK
     tokens = ordered(rows, chain)
     kept, scale = kept_of(tokens, chain, settings)
-    drawn, total = tokens.draw(kept, scale, _words(asked))
+    if isinstance(tokens, Head) and tokens.count == 1:
+        drawn, total = tokens.only(asked.draws)
+    else:
+        drawn, total = tokens.draw(kept, scale, _words(asked))
     told = tell(
         *(came, rows, Kept(kept, scale, total), settings),
         *(drawn[:, :1], asked.forms, asked.top_count, is_bad),

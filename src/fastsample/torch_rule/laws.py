@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .mass import gaps, power
+from .mass import gaps, nearest_float32, power
 from .rows import Rows, first
 from .settings import Settings
 from .tell import log_total, total_of
@@ -23,7 +23,7 @@ def softmax(rows: Rows, settings: Settings) -> Tensor:
     unscaled.masked_fill_(y < _LOWEST_EXPONENT, 0.0)
     total = total_of(rows, settings.scale).to(torch.float64) * 2.0**-40
     share = torch.ones_like(total).div_(total).to(torch.float32)
-    law = _nearest_float32(unscaled.mul_(share.to(torch.float64)))
+    law = nearest_float32(unscaled.mul_(share.to(torch.float64)))
     return torch.where(settings.is_greedy, _hot(rows, 1.0, 0.0), law)
 
 
@@ -42,10 +42,3 @@ def logsumexp(rows: Rows, settings: Settings) -> Tensor:
 def _hot(rows: Rows, hot: float, cold: float) -> Tensor:
     tokens, _ = first(rows, 1)
     return torch.full_like(rows.logits, cold).scatter_(1, tokens, hot)
-
-
-def _nearest_float32(values: Tensor) -> Tensor:
-    """Round values of at least 0 to float32; what becomes denormal, as the integer it is."""
-    bits = values.clamp_min(2.0**-126).to(torch.float32).view(torch.int32)
-    denormal = (values * 2.0**149).round().to(torch.int32)
-    return torch.where(values < 2.0**-126, denormal, bits).view(torch.float32)

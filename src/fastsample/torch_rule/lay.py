@@ -27,14 +27,19 @@ def tensor_of(array: NDArray[Any]) -> Tensor:
     if torch.compiler.is_compiling():
         dtypes = {"b": torch.bool, "f": torch.float32, "d": torch.float64, "i": torch.int32}
         dtype = dtypes.get(array.dtype.char, torch.int64)
-        return torch.tensor(array.tolist(), dtype=dtype).reshape(array.shape)
+        return torch.tensor(array.tolist(), dtype=dtype, device="cpu").reshape(array.shape)
     return torch.from_numpy(array)
 
 
-def columns(plan: NDArray[np.void], names: tuple[str, ...]) -> Tensor:
-    """Columns of a plan beside each other: float64, or int64 with the bits of what is unsigned."""
+def arrays_of(plan: NDArray[np.void], names: tuple[str, ...]) -> list[NDArray[Any]]:
+    """Columns of a plan: float64, or int64 with the bits of what is unsigned."""
     dtype = np.float64 if names is REALS else np.int64
-    return tensor_of(np.stack([plan[name].astype(dtype) for name in names], axis=1))
+    return [plan[name].astype(dtype) for name in names]
+
+
+def columns(plan: NDArray[np.void], names: tuple[str, ...]) -> Tensor:
+    """Columns of a plan beside each other, as `arrays_of` has them."""
+    return tensor_of(np.stack(arrays_of(plan, names), axis=1))
 
 
 def scopes_of(plan: NDArray[np.void]) -> tuple[int, int, int]:
@@ -78,9 +83,9 @@ def adjustments_of(
 
 
 def require_exact(reduction: str) -> None:
-    """Refuse the reductions that this engine has no order for."""
+    """Refuse the reductions that these engines have no order for."""
     if reduction != "exact":
         raise ValueError(
-            f"`reduction` must be \"exact\" for engine 'torch', got {reduction!r} (another engine "
-            'has it: engine="native" for logits on the CPU)'
+            f"`reduction` must be \"exact\" for engines 'torch' and 'triton', got {reduction!r} "
+            '(another engine has it: engine="native" for logits on the CPU)'
         )

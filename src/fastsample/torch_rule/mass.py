@@ -9,25 +9,10 @@ from fastsample import reference_mass as reference
 
 _ROUNDER = 12582912.0
 _ROUNDER_BITS = 0x4B400000
-_C1, _C2, _C3, _C4, _C5 = (
-    float.fromhex(c)
-    for c in ("0x1.62e42ap-1", "0x1.ebf9c2p-3", "0x1.c6b6e4p-5", "0x1.3ce8acp-7", "0x1.5bda40p-10")
-)
-_G = tuple(
-    float.fromhex(g)
-    for g in (
-        "0x1.5555555555593p-1",
-        "0x1.999999997fa04p-2",
-        "0x1.2492494229359p-2",
-        "0x1.c71c51d8e78afp-3",
-        "0x1.7466496cb03dep-3",
-        "0x1.39a09d078c69fp-3",
-        "0x1.2f112df3e5244p-3",
-    )
-)
-_LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")
-_SQRT_HALF_BITS = 0x3FE6A09E00000000
+_C1, _C2, _C3, _C4, _C5 = reference.POWER
+_G = reference.LOGARITHM
 _FRACTION = 2**52 - 1
+_SIGN = -(2**31)
 
 SCALE_OF_ONE = 1.4426950216293335
 """s at temperature 1: a float32."""
@@ -85,16 +70,16 @@ def ln(z: Tensor) -> Tensor:
     >>> ln(torch.tensor([1.0, 2.0], dtype=torch.float64)).tolist()
     [0.0, 0.6931471805599453]
     """
-    a = z.view(torch.int64) + (0x3FF0000000000000 - _SQRT_HALF_BITS)
+    a = z.view(torch.int64) + (0x3FF0000000000000 - reference.SQRT_HALF_BITS)
     e = ((a >> 52) - 1023).to(torch.float64)
-    f = ((a & _FRACTION) + _SQRT_HALF_BITS).view(torch.float64) - 1.0
+    f = ((a & _FRACTION) + reference.SQRT_HALF_BITS).view(torch.float64) - 1.0
     q = f / (f + 2.0)
     w = q * q
     v = w * w
     even = w * (v * (v * (v * _G[6] + _G[4]) + _G[2]) + _G[0])
     odd = v * (v * (v * _G[5] + _G[3]) + _G[1])
     h = (f * 0.5) * f
-    return e * _LN2_HIGH - ((h - (q * (h + (even + odd)) + e * _LN2_LOW)) - f)
+    return e * reference.LN2_HIGH - ((h - (q * (h + (even + odd)) + e * reference.LN2_LOW)) - f)
 
 
 def to_float32(values: Tensor) -> Tensor:
@@ -108,3 +93,18 @@ def to_float32(values: Tensor) -> Tensor:
     tiny = values.abs() < 2.0**-126
     denormal = (values * 2.0**149).round() * 2.0**-149
     return torch.where(tiny, denormal, values.to(torch.float32).to(torch.float64))
+
+
+def nearest_float32(values: Tensor) -> Tensor:
+    """Round float64 to float32; what becomes denormal, as the integer it is.
+
+    Examples
+    --------
+    >>> nearest_float32(torch.tensor([0.8, -1e-45], dtype=torch.float64)).view(torch.int32).tolist()
+    [1061997773, -2147483647]
+    """
+    size = values.abs()
+    normal = size.clamp_min(2.0**-126).to(torch.float32).view(torch.int32)
+    denormal = (size * 2.0**149).round().to(torch.int32)
+    bits = torch.where(size < 2.0**-126, denormal, normal)
+    return torch.where(values < 0, bits | _SIGN, bits).view(torch.float32)

@@ -1,11 +1,12 @@
 """All of it as one operator of torch, ``torch.ops.fastsample.sample``: opaque to every compiler.
 
-So `torch.compile` can put it in a graph, and cannot look inside to fuse what must stay apart.
+So `torch.compile` can put it in a graph, and cannot look inside to fuse what must stay apart. Whose
+draw it is, torch's or Triton's, is one of its arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,58 +15,49 @@ from torch import Tensor
 from .adjust import Adjustments
 from .batch import Answer, Asked, sample
 
-
-def _answer(
-    values: Tensor,
-    vocabulary: int,
-    reals: Tensor,
-    wholes: Tensor,
-    place: Tensor,
-    bad: Tensor | None,
-    mask: Tensor | None,
-    bias_tokens: Tensor | None,
-    bias: Tensor | None,
-    prompt: Tensor | None,
-    output: Tensor | None,
-    scopes: Sequence[int],
-    stages: int,
-    draws: int,
-    forms: Sequence[int],
-    top_count: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    r, f, s = scopes
-    adjustments = Adjustments(mask, bias_tokens, bias, prompt, output, (r, f, s))
-    asked = Asked(
-        *(values, vocabulary, reals, wholes, place, bad, adjustments),
-        *(stages, draws, tuple(forms), top_count),
-    )
-    # An operator's results may not share memory.
-    one, two, three, four, five, six, seven = (part.clone() for part in sample(asked))
-    return one, two, three, four, five, six, seven
+_SCHEMA = (
+    "(Tensor values, SymInt vocabulary, Tensor reals, Tensor wholes, Tensor place, Tensor? bad, "
+    "Tensor? mask, Tensor? bias_tokens, Tensor? bias, Tensor? prompt, Tensor? output, "
+    "SymInt[] scopes, SymInt stages, SymInt draws, SymInt[] forms, SymInt top_count, str engine) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
 
 
-def _shapes(
-    values: Tensor,
-    vocabulary: int,
-    reals: Tensor,
-    wholes: Tensor,
-    place: Tensor,
-    bad: Tensor | None,
-    mask: Tensor | None,
-    bias_tokens: Tensor | None,
-    bias: Tensor | None,
-    prompt: Tensor | None,
-    output: Tensor | None,
-    scopes: Sequence[int],
-    stages: int,
-    draws: int,
-    forms: Sequence[int],
-    top_count: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    n_rows, n_forms = values.shape[0], len(forms)
-    some, many = (n_forms, n_rows), (n_forms, n_rows, top_count)
+def _flat(asked: Asked) -> tuple[Any, ...]:
+    """The arguments of the operator, but for the engine."""
+    values, vocabulary, reals, wholes, place, bad, adjustments, *how, forms, top_count = asked
+    *parts, scopes = adjustments
     return (
-        values.new_empty((n_rows, draws), dtype=torch.int64),
+        *(values, vocabulary, reals, wholes, place, bad),
+        *(*parts, list(scopes), *how, list(forms), top_count),
+    )
+
+
+def _asked(parts: tuple[Any, ...]) -> Asked:
+    """What `_flat` undoes."""
+    adjustments = Adjustments._make((*parts[6:11], tuple(parts[11])))
+    return Asked._make((*parts[:6], adjustments, *parts[12:14], tuple(parts[14]), parts[15]))
+
+
+def _sample_of(engine: str) -> Callable[[Asked], Answer]:
+    if engine == "triton":
+        from fastsample.triton_rule import batch
+
+        return batch.sample
+    return sample
+
+
+def _answer(*parts: Any) -> tuple[Tensor, ...]:
+    *asked, engine = parts
+    return tuple(_sample_of(engine)(_asked(tuple(asked))))
+
+
+def _shapes(*parts: Any) -> tuple[Tensor, ...]:
+    asked = _asked(parts[:-1])
+    values, n_rows, n_forms = asked.values, asked.values.shape[0], len(asked.forms)
+    some, many = (n_forms, n_rows), (n_forms, n_rows, asked.top_count)
+    return (
+        values.new_empty((n_rows, asked.draws), dtype=torch.int64),
         values.new_empty((n_rows,), dtype=torch.uint8),
         values.new_empty((n_rows,), dtype=torch.int64),
         values.new_empty(some, dtype=torch.float64),
@@ -82,7 +74,9 @@ def register() -> Any:
             f"tensors on a device need torch 2.4 or later, got {torch.__version__} (pip install "
             "--upgrade torch, or pass `logits.cpu()`)"
         )
-    operator = torch.library.custom_op("fastsample::sample", _answer, mutates_args=())
+    operator = torch.library.custom_op(
+        "fastsample::sample", _answer, mutates_args=(), schema=_SCHEMA
+    )
     operator.register_fake(_shapes)
     return operator
 
@@ -90,13 +84,6 @@ def register() -> Any:
 _sample = register()
 
 
-def call(asked: Asked) -> Answer:
-    """Draw for every row, through the operator."""
-    mask, tokens, bias, prompt, output, scopes = asked.adjustments
-    return Answer(
-        *_sample(
-            *(asked.values, asked.vocabulary, asked.reals, asked.wholes, asked.place, asked.bad),
-            *(mask, tokens, bias, prompt, output, list(scopes)),
-            *(asked.stages, asked.draws, list(asked.forms), asked.top_count),
-        )
-    )
+def call(asked: Asked, engine: str) -> Answer:
+    """Draw for every row through the operator, by "torch" or "triton"."""
+    return Answer(*_sample(*_flat(asked), engine))

@@ -72,11 +72,14 @@ class Chain(NamedTuple):
         Whether a row may have temperature 0.
     head : int
         How many first tokens of a row are enough to draw from it, 0 where that is not known.
+    min_keep : bool
+        Whether a row may have to keep more than one token.
     """
 
     stages: tuple[int, ...]
     greedy: bool
     head: int
+    min_keep: bool
 
 
 def settings_of(reals: Tensor, wholes: Tensor) -> tuple[Settings, Tensor]:
@@ -138,7 +141,8 @@ def chain_of(stages: int, reals: Tensor | None, wholes: Tensor | None) -> Chain:
         on[TOP_K] = bool((wholes[:, 0] > 0).any())
     acting = tuple(code for code in order if on[code])
     may_be_greedy = greedy is None or bool(greedy.any())
-    return Chain(acting, may_be_greedy, 0 if wholes is None else _head(acting, wholes, greedy))
+    head = 0 if wholes is None else _head(acting, wholes, greedy)
+    return Chain(acting, may_be_greedy, head, wholes is None or bool((wholes[:, 1] > 1).any()))
 
 
 def _head(acting: tuple[int, ...], wholes: Tensor, greedy: Tensor | None) -> int:

@@ -95,12 +95,13 @@ def tell(
         tokens = some.tokens.masked_fill(silent, -1)
         told.append((logprobs[:, 0], ranks[:, 0], tokens[:, 1:], logprobs[:, 1:]))
     if not told:
-        return _nothing(drawn, count)
+        return nothing(drawn, count)
     logprobs, ranks, top_tokens, top_logprobs = map(torch.stack, zip(*told, strict=True))
     return logprobs, ranks, top_tokens, top_logprobs
 
 
-def _nothing(drawn: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def nothing(drawn: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `tell` gives of no form."""
     some, many = (0, len(drawn)), (0, len(drawn), count)
     reals = [drawn.new_empty(shape, dtype=torch.float64) for shape in (some, many)]
     return reals[0], drawn.new_empty(some), drawn.new_empty(many), reals[1]

@@ -1,0 +1,99 @@
+"""How a draw on a GPU is timed: by events around many calls, in a graph and one by one.
+
+A graph holds a call for every input, and is replayed: that is what a server does, and the host is
+not in it. One by one, the calls are timed as they come from Python. Inputs are more than the
+second-level cache holds, so that each call reads its rows from memory, as after a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+SECONDS, FEWEST, MOST = 0.5, 5, 50
+"""For how long a figure is taken, and how many rounds it is the median of."""
+
+Call = Callable[[Tensor], object]
+
+
+class Times(NamedTuple):
+    """Microseconds a call: in a graph, None where the call cannot be in one, and one by one."""
+
+    graph: float | None
+    eager: float
+
+    @property
+    def best(self) -> float:
+        """The shorter one."""
+        return self.eager if self.graph is None else min(self.graph, self.eager)
+
+
+def times_of(call: Call, inputs: Sequence[Tensor]) -> Times:
+    """Time a call on its inputs in turn."""
+    for one in inputs[:3]:
+        call(one)
+    torch.cuda.synchronize()
+
+    def one_by_one() -> None:
+        for one in inputs:
+            call(one)
+
+    eager = _median(one_by_one) / len(inputs)
+    if waits(lambda: call(inputs[0])):
+        return Times(None, eager)
+    try:
+        graph = captured(one_by_one)
+    except RuntimeError:  # it copies from memory of the host that is not pinned, for instance
+        return Times(None, eager)
+    return Times(_median(graph.replay) / len(inputs), eager)
+
+
+def waits(call: Callable[[], object]) -> bool:
+    """Tell whether a call waits for the device: such a call cannot be in a graph."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        call()
+    except RuntimeError as error:
+        if "synchroniz" not in str(error):
+            raise
+        return True
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return False
+
+
+def captured(calls: Callable[[], object]) -> Any:
+    """Capture calls that have run before in a graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        calls()
+    return graph
+
+
+def bandwidth() -> float:
+    """Measure how many bytes a second a copy on the device moves, read and written."""
+    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / (_median(lambda: target.copy_(source)) * 1e-6)
+
+
+def _median(calls: Callable[[], object]) -> float:
+    """Median microseconds of the rounds."""
+    _microseconds(calls)
+    first = _microseconds(calls)
+    rounds = min(MOST, max(FEWEST, int(SECONDS * 1e6 / first)))
+    return median(_microseconds(calls) for _ in range(rounds))
+
+
+def _microseconds(calls: Callable[[], object]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    calls()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3

@@ -1,0 +1,126 @@
+"""The engines on a GPU: native's tokens, no wait, and graphs that move on. Skipped without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastsample
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use is here"),
+]
+
+ENGINES = ("torch", "triton")
+USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
+CHAINS: dict[str, dict[str, Any]] = {
+    "usual": USUAL,
+    "greedy": {"temperature": 0.0},
+    "temperature": {"temperature": 1.3},
+    "top_k": {"top_k": 1_500, "temperature": 0.7},
+    "top_p": {"top_p": 0.9},
+    "min_p": {"min_p": 0.02},
+    "late": {**USUAL, "top_k": 300, "stages": ("top_p", "temperature", "min_p", "top_k")},
+}
+
+
+def rows_of(count: int, vocabulary: int, seed: int = 0) -> torch.Tensor:
+    """Normal rows, a third of which have many equal logits."""
+    rows = np.random.default_rng(seed).standard_normal((count, vocabulary), dtype=np.float32) * 3
+    rows[::3] = np.round(rows[::3] * 2) / 2
+    return torch.from_numpy(rows)
+
+
+def same(expected: Any, found: Any) -> None:
+    for name in ("tokens", "kept_count", "logprobs", "ranks", "top_tokens", "top_logprobs"):
+        one, other = getattr(expected, name), getattr(found, name)
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert other.is_cuda
+            assert other.cpu().numpy().tobytes() == one.numpy().tobytes(), name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_answers_are_natives(engine: str, chain: str, dtype: str) -> None:
+    how = {**CHAINS[chain], "seed": 3, "position": 1, "stream": "row"}
+    for count, vocabulary in ((5, 65), (33, 20_001), (2, 151_936)):
+        rows = rows_of(count, vocabulary).to(getattr(torch, dtype))
+        for told in ({"n": 3}, {"logprobs": 4, "form": ("raw", "tempered", "processed")}):
+            found = fastsample.sample(rows.cuda(), **how, **told, engine=engine)
+            same(fastsample.sample(rows, **how, **told), found)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_million_rows(engine: str, chain: str) -> None:
+    """Of each engine, in all chains together; seeds, streams and positions differ by row."""
+    at_once, turns = 4_096, -(-(10**6) // (4_096 * len(CHAINS)))
+    for turn in range(turns):
+        rows = rows_of(at_once, 1_000 + turn, turn)
+        how = {**CHAINS[chain], "seed": turn, "position": range(at_once), "stream": "row"}
+        found = fastsample.sample(rows.cuda(), **how, engine=engine)
+        same(fastsample.sample(rows, **how), found)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_no_call_waits(engine: str, chain: str) -> None:
+    """Numbers of the host, equal and by row, and of the device."""
+    rows = rows_of(4, 3_000).cuda()
+    tensors = {"seed": torch.arange(4).cuda(), "position": torch.arange(4).cuda()}
+    ways = [
+        {"seed": 3, "position": 1, "stream": "row"},
+        {"seed": np.arange(4), "position": range(4)},
+        tensors,
+    ]
+    for way in ways:
+        how = {**CHAINS[chain], **way, "engine": engine}
+        fastsample.sample(rows, **how)  # what is compiled or loaded the first time may wait
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            found = fastsample.sample(rows, **how)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        same(fastsample.sample(rows.cpu(), **_of_host(how)), found)
+
+
+def _of_host(how: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+        for name, value in how.items()
+        if name != "engine"
+    }
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_graph_moves_on(chain: str) -> None:
+    """One capture, many replays: rows, seeds and positions are read anew in each."""
+    rows = rows_of(6, 20_000).cuda()
+    seed, position = torch.arange(6).cuda(), torch.zeros(6, dtype=torch.int64).cuda()
+    out = torch.empty_like(position)
+
+    def step() -> None:
+        how = {**CHAINS[chain], "seed": seed, "position": position, "stream": 0}
+        fastsample.sample(rows, **how, engine="triton", out=out)
+        position.add_(1)
+
+    step()  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    seen = []
+    for turn in range(1, 6):
+        rows.copy_(rows_of(6, 20_000, turn))
+        graph.replay()
+        how = {**CHAINS[chain], "seed": np.arange(6), "position": turn, "stream": 0}
+        expected = fastsample.sample(rows_of(6, 20_000, turn), **how).tokens
+        assert out.tolist() == expected.tolist()
+        seen.append(tuple(out.tolist()))
+    assert len(set(seen)) == 5
