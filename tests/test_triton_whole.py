@@ -22,6 +22,7 @@ from fastsample.torch_rule.batch import status_of  # noqa: E402
 from fastsample.torch_rule.filters import kept_of  # noqa: E402
 from fastsample.torch_rule.lay import PLACE, REALS, WHOLES, columns  # noqa: E402
 from fastsample.torch_rule.limbs import uniform  # noqa: E402
+from fastsample.torch_rule.mass import SCALE_OF_ONE  # noqa: E402
 from fastsample.torch_rule.settings import Chain, Settings, chain_of, settings_of  # noqa: E402
 from fastsample.torch_rule.whole import Whole  # noqa: E402
 from fastsample.triton_rule import whole  # noqa: E402
@@ -161,6 +162,28 @@ def test_ties_that_a_cut_divides_across_blocks() -> None:
     plan = make_plan(4, top_k=[0, 130, 270, 399], top_p=0.9, seed=np.arange(4))
     check(values, plan, 400, chain_with(ORDERS[0], plan, known=True), draws=2)
     check(values, plan, 400, chain_with(0x1243, plan, known=True), draws=2)
+
+
+def test_ranks_next_to_each_other() -> None:
+    """Ties of neighbouring float32: the last launches of a search tell them apart."""
+    ranks = np.random.default_rng(94).integers(0, 6, (4, 150)) + np.float32(3).view(np.int32)
+    values = torch.from_numpy(ranks.astype(np.int32)).view(torch.float32)
+    plan = make_plan(4, top_k=[5, 60, 0, 100], top_p=[1, 1, 0.3, 0.6], seed=np.arange(4))
+    check(values, plan, 150, chain_with(ORDERS[0], plan, known=True))
+
+
+def test_a_nucleus_that_ends_with_a_token_s_whole_mass() -> None:
+    """A share of exactly a half of 64 equal tokens; one unit more needs one token more."""
+    plan = make_plan(1, top_p=0.5 + 2.0**-21, seed=1)
+    check(torch.zeros(1, 64), plan, 64, chain_with(ORDERS[0], plan, known=True))
+
+
+def test_ties_at_the_least_logit_that_min_p_keeps() -> None:
+    plan = make_plan(1, min_p=0.25, seed=1)
+    y = settings_of(columns(plan, REALS), columns(plan, WHOLES))[0].threshold[0, 0]
+    around = of_torch.ranks(y / np.float32(SCALE_OF_ONE)) + torch.arange(-4, 5, dtype=torch.int32)
+    values = torch.cat([torch.zeros(1), of_torch.logits_of(around).repeat(3)])[None]
+    check(values, plan, 28, chain_with(ORDERS[0], plan, known=True))
 
 
 def test_greedy_bad_and_sampled_rows_in_one_batch() -> None:
