@@ -106,6 +106,15 @@ def hold_chain(engine: Engine, chain: dict[str, Any], dtype: Any) -> None:
     _hold(engine, make_job(values, plan), 3)
 
 
+def hold_largest(engine: Engine, chain: dict[str, Any]) -> None:
+    """Hold rows of 2**22 tokens; equal logits have the largest total that there is, 2**62."""
+    values = np.zeros((2, 2**22), np.float32)
+    values[1] = np.random.default_rng(85).integers(0, 3, 2**22)
+    job = make_job(values, make_plan(2, **chain, seed=[1, 2], position=[3, 4]))
+    outcomes = [one.run(job, make_outcome(2, draws=3)) for one in (HOLDER, engine)]
+    assert differing(*outcomes) == []
+
+
 def hold_recorded(engine: Engine, seed: int, cases: int) -> None:
     """Hold rows of a real model, from the file that FASTSAMPLE_LOGITS names."""
     path = os.environ.get("FASTSAMPLE_LOGITS")

@@ -80,11 +80,18 @@ def test_no_mode_gives_another_token(engine: Engine, mode: str) -> None:
             call()
 
 
-@pytest.mark.torch
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("torch", marks=pytest.mark.torch),
+        pytest.param("triton", marks=pytest.mark.triton),
+    ],
+)
 @pytest.mark.parametrize("mode", ["down", "up", "zero"])
-def test_a_tensor_that_stays_is_refused(mode: str) -> None:
+def test_a_tensor_that_stays_is_refused(mode: str, name: str) -> None:
     torch = pytest.importorskip("torch")
-    how = {"seed": 3, "position": 0, "engine": "torch", "on_invalid": "mark"}
+    pytest.importorskip(name)
+    how = {"seed": 3, "position": 0, "engine": name, "on_invalid": "mark"}
     sample(torch.from_numpy(ROW), **how)
     with pytest.raises(RuntimeError, match="must round to nearest"), rounding(mode):
         sample(torch.from_numpy(ROW), **how)

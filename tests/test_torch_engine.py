@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from held import CHAINS, hold_chain, hold_jobs, hold_recorded
+from held import CHAINS, hold_chain, hold_jobs, hold_largest, hold_recorded
 from support import Engine
 
 from fastsample import reference
@@ -54,6 +54,12 @@ def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any], dtype: Any) -
     hold_chain(TORCH, chain, dtype)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("chain", CHAINS, ids=str)
+def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
+    hold_largest(TORCH, chain)
+
+
 def test_recorded_rows() -> None:
     hold_recorded(TORCH, 73, 64)
 
@@ -89,7 +95,7 @@ def test_uniform_is_philox() -> None:
 def test_products_are_exact() -> None:
     rng = np.random.default_rng(76)
     us = [*EDGES, *(int(u) for u in rng.integers(0, 2**64, 500, dtype=np.uint64))]
-    totals = [1, 2, 2**31 - 1, 2**31, 2**40, 2**61 + 12345, 2**62 - 1]
+    totals = [1, 2, 2**31 - 1, 2**31, 2**40, 2**61 + 12345, 2**62 - 1, 2**62]
     totals += [int(total) for total in rng.integers(1, 2**62, 40)]
     shares = [0, 1, 2**30, 2**31 - 2**10, 2**31]
     for total in totals:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from held import CHAINS, HOLDER, hold_chain, hold_jobs, hold_recorded, hold_rows
+from held import CHAINS, HOLDER, hold_chain, hold_jobs, hold_largest, hold_recorded, hold_rows
 from strategies import Rng
 from support import Engine, Job, make_job, make_outcome, make_plan
 
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.triton
 
 import quick_interpreter  # noqa: E402, F401
 
-from fastsample.triton_rule import batch, head  # noqa: E402
+from fastsample.torch_rule.adjust import Adjustments  # noqa: E402
+from fastsample.torch_rule.batch import Asked  # noqa: E402
+from fastsample.triton_rule import batch, head, settle, tops, whole  # noqa: E402
 
 TRITON = Engine("triton")
 COLUMNS = (1, 2, 63, 64, 65, 128, 200, 1000, 3001)
@@ -110,6 +112,12 @@ def test_wide_rows() -> None:
     for _ in range(4):
         values = (rng.standard_normal((8, 262_144)) * rng.uniform(0.5, 8)).astype(np.float32)
         hold_rows(TRITON, values, rng)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("chain", CHAINS, ids=str)
+def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
+    hold_largest(TRITON, chain)
 
 
 @pytest.mark.nightly
@@ -243,6 +251,43 @@ def test_auto_is_torch(logits: Any) -> None:
     """Triton has to be asked for by name."""
     assert engines.resolve("triton").name == "triton"
     assert sample(logits.to("meta"), **PLACE).tokens.device.type == "meta"
+
+
+@pytest.mark.parametrize("stages", [0x4321, 0x1423, 0x0])
+@pytest.mark.parametrize("top_k", [None, 50, 0])
+def test_kernels_are_launched_without_a_look(
+    top_k: int | None, stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that they get lies on the device, and no value is asked of that: "meta" has none."""
+    launched = []
+
+    def launch(kernel: Any, grid: Any, *args: Any, **_: Any) -> None:
+        parts = [part for part in args if isinstance(part, torch.Tensor)]
+        launched.append({part.device.type for part in parts})
+
+    for room in (settle, tops, head, whole):
+        monkeypatch.setattr(room, "launch", launch)
+    monkeypatch.setattr(batch, "check_device", lambda device: None)
+
+    def there(*shape: int, dtype: Any = torch.int64) -> Any:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    reals, wholes, place = there(B, 6, dtype=torch.float64), there(B, 2), there(B, 3)
+    if top_k is not None:
+        reals = torch.tensor([[0.8, 0.9, 0.05, 1, 0, 0]] * B, dtype=torch.float64)
+        wholes, place = torch.tensor([[top_k, 1]] * B), torch.arange(B)[:, None].expand(B, 3) * 0
+    lists = there(B, 9)
+    for adjustments in (
+        Adjustments(None, None, None, None, None, (-1, -3, -3)),
+        Adjustments(there(B, 22, dtype=torch.int32), None, None, lists, lists, (-1, -3, 5)),
+    ):
+        forms = () if adjustments.are_none else (0, 1, 2)
+        values = there(B, V, dtype=torch.bfloat16)
+        asked = Asked(values, V, reals, wholes, place, None, adjustments, stages, 2, forms, 3)
+        answer = batch.sample(asked)
+        assert {part.device.type for part in answer} == {"meta"}
+    assert len(launched) >= 6
+    assert launched == [{"meta"}] * len(launched)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns of its own parts

@@ -19,12 +19,11 @@ from .checks import check_reduction, per_row
 from .drawing import Told, as_told, check_n, marks
 from .engines import resolve
 from .logits import Rows
-from .params import check_threads, make_plan, place_draw
+from .params import OFF, check_threads, make_plan, place_draw
 from .result import SampleResult
 from .torch_rule.adjust import Adjustments
 from .torch_rule.batch import Answer, Asked
 from .torch_rule.given import (
-    OFF,
     Shape,
     are_tensors,
     bias_of,
@@ -254,7 +253,7 @@ def _adjustments(
     """Lay out what adjusts the rows beside them, and find the rows that it cannot be done for."""
     device = logits.device
     parts = {name: given[name] for name in ("mask", "bias", "prompt", "output")}
-    tensors = {name: value for name, value in parts.items() if are_tensors(value)}
+    tensors = {name: value for name, value in parts.items() if are_tensors(name, value)}
     host = {name: None if name in tensors else value for name, value in parts.items()}
     fields: dict[str, Any] = {
         name: part if part is None or name == "scopes" else part.to(device, non_blocking=True)

@@ -56,7 +56,7 @@ _SCOPES = (checks.REPETITION_SCOPE, checks.FREQUENCY_SCOPE, checks.PRESENCE_SCOP
 _pack_choices = struct.Struct("<6d5q").pack
 _pack_place = struct.Struct("<QQII").pack
 
-_OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 """The value of a parameter that needs no stage."""
 
 Choices = tuple[bytes, int]
@@ -365,9 +365,9 @@ def remembered_choices(*given: Any) -> Choices | None:
 
 def _need_stage(name: str, numbers: Any, stages: tuple[str, ...], bad: Bad | None = None) -> None:
     """Refuse a parameter that is on and has no stage to act in, for all rows or one per row."""
-    if name not in _OFF or name in stages:
+    if name not in OFF or name in stages:
         return
-    on = np.flatnonzero(np.asarray(numbers, np.float32) != _OFF[name])
+    on = np.flatnonzero(np.asarray(numbers, np.float32) != OFF[name])
     if bad is not None:
         bad[on] = True
     elif len(on):

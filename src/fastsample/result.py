@@ -73,8 +73,8 @@ class SampleResult:
         A `Status` per row; all 0 unless bad rows are marked.
     seed : int or uint64 array of shape (B,)
         The seed that was used, also when none was given; per-row seeds are a copy, with a 0
-        that means nothing in a row of BAD_PARAM. Where tokens stay on a device, the tensor that
-        was given. What draws the same tokens again after a call
+        that means nothing in a row of BAD_PARAM. Where tokens stay on a device, it is as it was
+        given. What draws the same tokens again after a call
         without a seed: ``sample(logits, seed=result.seed, position=0, stream="row", ...)`` with the
         same parameters.
 

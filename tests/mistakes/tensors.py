@@ -118,15 +118,21 @@ def mistakes_on_a_device() -> list[Mistake]:
         ),
         there("`seed` must be dense, got torch.sparse_coo (pass `seed.", seed=integers.to_sparse()),
         there("`output` must hold integers, got torch.float32 (tokens", output=ones),
-        there("`output` must hold integers, got tuple (tokens", output=(integers, integers)),
+        there(
+            "`output` must have one entry for each of the 4 rows, got 2 (",
+            ValueError,
+            output=(integers, integers),
+        ),
         there(
             "`prompt` must have shape (B, T), B = 4, where it is a tensor, got (2, 2) (-1 fi",
             ValueError,
             prompt=integers.view(2, 2),
         ),
+        there("`output` must have shape (B, T), B = 4, ", ValueError, output=integers),
         there(
             "`bias` must be a tuple of two tensors (tokens, values), got Tensor (", bias=integers
         ),
+        there("(tokens, values), got Tensor and ndarray (", bias=(integers, np.ones(4))),
         there("`bias` must have numbers as values, got torch.bool (", bias=(integers, ones > 0)),
         there(
             "`bias` must have a value for each token, got (2,) values for (4,) tokens (two te",

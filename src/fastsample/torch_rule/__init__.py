@@ -3,7 +3,8 @@
 Its rooms: `limbs` (wide products, rule 6's generator), `mass` (rules 4 and 7's logarithm), `rows`
 (rules 1 and 3), `adjust` (rule 2), `settings` (parameters), `head` and `whole` (the filters and the
 draw, among the first tokens of a row or among all), `batch` (from rows to tokens), `tell` (rule 7),
-`laws` (whole rows), `op` (all of it as one operator of torch).
+`laws` (whole rows), `op` (all of it as one operator of torch), `lay` (what came as arrays) and
+`given` (what came as tensors).
 
 These habits keep the bits, and the device busy. Every IEEE operation is an operation of its own,
 and the operator is opaque, so that no compiler fuses a product and a sum. Sums are of integers.

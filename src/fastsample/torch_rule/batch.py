@@ -74,6 +74,12 @@ class Answer(NamedTuple):
     top_logprobs: Tensor
 
 
+def known_chain(asked: Asked) -> Chain:
+    """What may act, by the numbers that the host has."""
+    seen = (part if part.is_cpu else None for part in (asked.reals, asked.wholes))
+    return chain_of(asked.stages, *seen)
+
+
 def prepared(asked: Asked) -> tuple[Settings, Chain, Tensor]:
     """Work out settings beside the values, what may act, and the rows with a bad parameter.
 
@@ -85,15 +91,13 @@ def prepared(asked: Asked) -> tuple[Settings, Chain, Tensor]:
     require_rounding_to_nearest()
     device = asked.values.device
     reals, wholes = asked.reals, asked.wholes
-    seen = (part if part.is_cpu else None for part in (reals, wholes))
-    chain = chain_of(asked.stages, *seen)
     if not (reals.is_cpu and wholes.is_cpu):
         reals, wholes = (part.to(device, non_blocking=True) for part in (reals, wholes))
     settings, bad = settings_of(reals, wholes)
     bad = bad.to(device, non_blocking=True)
     if asked.bad is not None:
         bad = bad | asked.bad.to(device, non_blocking=True).unsqueeze(1)
-    return settings.to(device), chain, bad
+    return settings.to(device), known_chain(asked), bad
 
 
 def adjusted(asked: Asked, settings: Settings) -> tuple[Rows, Rows]:
@@ -134,7 +138,10 @@ def sample(asked: Asked) -> Answer:
     is_bad = status != OK
     tokens = ordered(rows, chain)
     kept, scale = kept_of(tokens, chain, settings)
-    drawn, total = tokens.draw(kept, scale, _words(asked))
+    if isinstance(tokens, Head) and tokens.count == 1:
+        drawn, total = tokens.only(asked.draws)
+    else:
+        drawn, total = tokens.draw(kept, scale, _words(asked))
     told = tell(
         *(came, rows, Kept(kept, scale, total), settings),
         *(drawn[:, :1], asked.forms, asked.top_count, is_bad),

@@ -11,12 +11,10 @@ from torch import Tensor
 
 from fastsample.checks import Parameter, Real
 from fastsample.logits import LOGITS, MAX_VOCABULARY, check_valid, shape_message, wrong_dtype
+from fastsample.params import OFF
 
 from .adjust import exact
 from .mass import nearest_float32, to_float32
-
-OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-"""The value of a parameter that needs no stage."""
 
 _WITHOUT_FLOAT64 = ("mps",)
 _BITS = {"seed": (torch.int64, torch.uint64), "position": (torch.uint64,)}
@@ -130,10 +128,12 @@ def out_of_range(
 # ---------------------------------------------------------------- mask, bias and histories
 
 
-def are_tensors(value: Any) -> bool:
-    """Tell a tensor, or a pair of them, from what is of the host."""
+def are_tensors(name: str, value: Any) -> bool:
+    """Tell a tensor, or a bias with one in it, from what is of the host."""
     return isinstance(value, Tensor) or (
-        isinstance(value, tuple) and any(isinstance(one, Tensor) for one in value)
+        name == "bias"
+        and isinstance(value, tuple)
+        and any(isinstance(one, Tensor) for one in value)
     )
 
 
@@ -158,17 +158,21 @@ def mask_of(mask: Tensor, shape: Shape) -> Tensor:
     return shaped
 
 
-def tokens_of(name: str, given: Any, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Tokens, one list per row or one for all, -1 for none; and the rows with one out of range."""
-    whole = isinstance(given, Tensor) and not (given.is_floating_point() or given.is_complex())
-    if not whole or given.dtype == torch.bool:
+def tokens_of(
+    name: str, given: Tensor, shape: Shape, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Tokens, a list per row, -1 for none; and the rows with one out of range.
+
+    A bias may have one list for all rows.
+    """
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise TypeError(
-            f"`{name}` must hold integers, got {getattr(given, 'dtype', type(given).__name__)} "
-            "(tokens are columns of `logits`)"
+            f"`{name}` must hold integers, got {given.dtype} (tokens are columns of `logits`)"
         )
     require_plain(name, given)
     shaped = given[None] if given.ndim == 1 else given
-    if shaped.ndim != 2 or shaped.shape[0] not in (1, shape.n_rows):
+    n_lists = (1, shape.n_rows) if name == "bias" else (shape.n_rows,)
+    if shaped.ndim != 2 or shaped.shape[0] not in n_lists:
         raise ValueError(
             f"`{name}` must have shape (B, T), B = {shape.n_rows}, where it is a tensor, got "
             f"{tuple(given.shape)} (-1 fills lists that are short)"
@@ -182,18 +186,19 @@ def tokens_of(name: str, given: Any, shape: Shape, device: torch.device) -> tupl
 
 def bias_of(bias: Any, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens and values of a bias, and the rows that it is bad for."""
-    if not isinstance(bias, tuple) or len(bias) != 2:
+    parts = bias if isinstance(bias, tuple) else (bias,)
+    if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
+        kinds = " and ".join(type(part).__name__ for part in parts)
         raise TypeError(
-            f"`bias` must be a tuple of two tensors (tokens, values), got {type(bias).__name__} "
-            "(the values of each token beside it)"
+            f"`bias` must be a tuple of two tensors (tokens, values), got {kinds} (the values of "
+            "each token beside it)"
         )
-    tokens, bad = tokens_of("bias", bias[0], shape, device)
-    values = bias[1]
-    if not isinstance(values, Tensor) or values.shape != bias[0].shape:
+    tokens, bad = tokens_of("bias", parts[0], shape, device)
+    values = parts[1]
+    if values.shape != parts[0].shape:
         raise ValueError(
-            "`bias` must have a value for each token, got "
-            f"{tuple(getattr(values, 'shape', ()))} values for {tuple(bias[0].shape)} tokens (two "
-            "tensors of one shape)"
+            f"`bias` must have a value for each token, got {tuple(values.shape)} values for "
+            f"{tuple(parts[0].shape)} tokens (two tensors of one shape)"
         )
     if values.dtype == torch.bool or values.is_complex():
         raise TypeError(

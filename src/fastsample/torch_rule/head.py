@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fastsample.reference_mass import TOP_MASS_BITS
+
 from .limbs import needed, scaled
 from .mass import gaps, masses
 from .rows import Rows, first
@@ -17,7 +19,8 @@ class Head:
     """
 
     def __init__(self, rows: Rows, count: int) -> None:
-        self._tokens, self._logits = first(rows, min(count, rows.logits.shape[1]))
+        self.count = min(count, rows.logits.shape[1])
+        self._tokens, self._logits = first(rows, self.count)
         self._top = rows.top
 
     def _masses(self, kept: Tensor, scale: Tensor) -> Tensor:
@@ -49,3 +52,8 @@ class Head:
         at = torch.searchsorted(running, scaled(words, total), right=True)
         # In a bad row there may be none.
         return tokens.gather(1, at.clamp_max_(tokens.shape[1] - 1)), total
+
+    def only(self, draws: int) -> tuple[Tensor, Tensor]:
+        """Draw where there is one token, which no number chooses, and whose mass is the top's."""
+        total = torch.full_like(self._tokens, 2**TOP_MASS_BITS)
+        return self._tokens.expand(-1, draws), total

@@ -49,7 +49,7 @@ def uniform(
 
 
 def scaled(words: tuple[Tensor, Tensor], total: Tensor) -> Tensor:
-    """floor(U * W / 2**64), for U in two words and W below 2**62.
+    """floor(U * W / 2**64), for U in two words and W up to 2**62.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def scaled(words: tuple[Tensor, Tensor], total: Tensor) -> Tensor:
 
 
 def needed(share: Tensor, total: Tensor) -> Tensor:
-    """ceil(P * W / 2**31), for P up to 2**31 and W below 2**62.
+    """ceil(P * W / 2**31), for P up to 2**31 and W up to 2**62.
 
     Examples
     --------

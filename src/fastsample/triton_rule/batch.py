@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from fastsample.reference_rows import OK
+from fastsample.reference_rows import OK, require_rounding_to_nearest
 from fastsample.torch_rule import batch as by_torch
 from fastsample.torch_rule.batch import Answer, Asked
-from fastsample.torch_rule.settings import chain_of
 from fastsample.torch_rule.tell import Kept, nothing, tell
 
 from . import head, whole
@@ -39,8 +38,8 @@ def sample(asked: Asked) -> Answer:
 
 def draw(asked: Asked, logits: torch.Tensor) -> Drawn:
     """Draw from logits that are adjusted."""
-    seen = (part if part.is_cpu else None for part in (asked.reals, asked.wholes))
-    chain = chain_of(asked.stages, *seen)
+    require_rounding_to_nearest()
+    chain = by_torch.known_chain(asked)
     table = settle(asked.reals, asked.wholes, asked.place, asked.bad, logits.device)
     values = bits_of(logits)
     ranks = block_ranks(values, asked.vocabulary)
