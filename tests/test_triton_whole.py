@@ -6,6 +6,8 @@ and the status of rows. Without a GPU the kernels run in Triton's interpreter (c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from jobs import DTYPES
@@ -18,14 +20,15 @@ pytestmark = pytest.mark.triton
 
 from fastsample.reference_rows import OK  # noqa: E402
 from fastsample.torch_rule import rows as of_torch  # noqa: E402
-from fastsample.torch_rule.batch import status_of  # noqa: E402
+from fastsample.torch_rule.adjust import Adjustments  # noqa: E402
+from fastsample.torch_rule.batch import Asked, status_of  # noqa: E402
 from fastsample.torch_rule.filters import kept_of  # noqa: E402
 from fastsample.torch_rule.lay import PLACE, REALS, WHOLES, columns  # noqa: E402
 from fastsample.torch_rule.limbs import uniform  # noqa: E402
 from fastsample.torch_rule.mass import SCALE_OF_ONE  # noqa: E402
 from fastsample.torch_rule.settings import Chain, Settings, chain_of, settings_of  # noqa: E402
 from fastsample.torch_rule.whole import Whole  # noqa: E402
-from fastsample.triton_rule import whole  # noqa: E402
+from fastsample.triton_rule import batch, head, settle, tops, whole  # noqa: E402
 from fastsample.triton_rule.launch import bits_of  # noqa: E402
 from fastsample.triton_rule.table import blank  # noqa: E402
 
@@ -222,6 +225,37 @@ def test_the_heaviest_row_there_is() -> None:
 def test_no_rows() -> None:
     plan = make_plan(0)
     check(torch.zeros(0, 5), plan, 5, Chain((1,), False, 0, False))
+
+
+@pytest.mark.parametrize(
+    ("settings", "known", "launches"),
+    [
+        ({"top_k": 50, "top_p": 0.9, "min_p": 0.1, "temperature": 0.8}, True, 3),
+        ({"temperature": 0.8}, True, 5),
+        ({"top_p": 0.9}, True, 16),
+        ({"min_p": 0.1}, True, 7),
+        ({"min_p": 0.1, "min_keep": 2}, True, 15),
+        ({"top_k": 1_000}, True, 15),
+        ({}, False, 36),
+    ],
+    ids=str,
+)
+def test_a_draw_is_so_many_launches(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], known: bool, launches: int
+) -> None:
+    """As docs/gpu.md says, with the tiles of a device; the last is of settings that lie there."""
+    made: list[Any] = []
+    for room in (head, settle, tops, whole):
+        monkeypatch.setattr(room, "launch", lambda kernel, *rest, **how: made.append(kernel))
+    monkeypatch.setattr(whole, "_tiles_of", lambda n_blocks: whole._TILES)
+    plan = make_plan(1, **settings)
+    chain = chain_of(ORDERS[0], *(columns(plan, n) if known else None for n in (REALS, WHOLES)))
+    monkeypatch.setattr(batch.by_torch, "known_chain", lambda asked: chain)
+    none = Adjustments(None, None, None, None, None, (-1, -3, -3))
+    parts = (columns(plan, names) for names in (REALS, WHOLES, PLACE))
+    rows = torch.zeros(1, 9_000)
+    batch.draw(Asked(rows, 9_000, *parts, None, none, ORDERS[0], 1, (), 0), rows)
+    assert len(made) == launches
 
 
 def test_programs_leave_no_processor_idle(monkeypatch: pytest.MonkeyPatch) -> None:
