@@ -6,6 +6,8 @@ and the status of rows. Without a GPU the kernels run in Triton's interpreter (c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from jobs import DTYPES
@@ -18,13 +20,15 @@ pytestmark = pytest.mark.triton
 
 from fastsample.reference_rows import OK  # noqa: E402
 from fastsample.torch_rule import rows as of_torch  # noqa: E402
-from fastsample.torch_rule.batch import status_of  # noqa: E402
+from fastsample.torch_rule.adjust import Adjustments  # noqa: E402
+from fastsample.torch_rule.batch import Asked, status_of  # noqa: E402
 from fastsample.torch_rule.filters import kept_of  # noqa: E402
 from fastsample.torch_rule.lay import PLACE, REALS, WHOLES, columns  # noqa: E402
 from fastsample.torch_rule.limbs import uniform  # noqa: E402
+from fastsample.torch_rule.mass import SCALE_OF_ONE  # noqa: E402
 from fastsample.torch_rule.settings import Chain, Settings, chain_of, settings_of  # noqa: E402
 from fastsample.torch_rule.whole import Whole  # noqa: E402
-from fastsample.triton_rule import whole  # noqa: E402
+from fastsample.triton_rule import batch, head, settle, tops, whole  # noqa: E402
 from fastsample.triton_rule.launch import bits_of  # noqa: E402
 from fastsample.triton_rule.table import blank  # noqa: E402
 
@@ -163,6 +167,28 @@ def test_ties_that_a_cut_divides_across_blocks() -> None:
     check(values, plan, 400, chain_with(0x1243, plan, known=True), draws=2)
 
 
+def test_ranks_next_to_each_other() -> None:
+    """Ties of neighbouring float32: the last launches of a search tell them apart."""
+    ranks = np.random.default_rng(94).integers(0, 6, (4, 150)) + np.float32(3).view(np.int32)
+    values = torch.from_numpy(ranks.astype(np.int32)).view(torch.float32)
+    plan = make_plan(4, top_k=[5, 60, 0, 100], top_p=[1, 1, 0.3, 0.6], seed=np.arange(4))
+    check(values, plan, 150, chain_with(ORDERS[0], plan, known=True))
+
+
+def test_a_nucleus_that_ends_with_a_token_s_whole_mass() -> None:
+    """A share of exactly a half of 64 equal tokens; one unit more needs one token more."""
+    plan = make_plan(1, top_p=0.5 + 2.0**-21, seed=1)
+    check(torch.zeros(1, 64), plan, 64, chain_with(ORDERS[0], plan, known=True))
+
+
+def test_ties_at_the_least_logit_that_min_p_keeps() -> None:
+    plan = make_plan(1, min_p=0.25, seed=1)
+    y = settings_of(columns(plan, REALS), columns(plan, WHOLES))[0].threshold[0, 0]
+    around = of_torch.ranks(y / np.float32(SCALE_OF_ONE)) + torch.arange(-4, 5, dtype=torch.int32)
+    values = torch.cat([torch.zeros(1), of_torch.logits_of(around).repeat(3)])[None]
+    check(values, plan, 28, chain_with(ORDERS[0], plan, known=True))
+
+
 def test_greedy_bad_and_sampled_rows_in_one_batch() -> None:
     values = torch.from_numpy(np.random.default_rng(98).normal(size=(6, 200)).astype(np.float32))
     values[1, 70], values[2, 130], values[3] = torch.nan, torch.inf, -torch.inf
@@ -199,6 +225,37 @@ def test_the_heaviest_row_there_is() -> None:
 def test_no_rows() -> None:
     plan = make_plan(0)
     check(torch.zeros(0, 5), plan, 5, Chain((1,), False, 0, False))
+
+
+@pytest.mark.parametrize(
+    ("settings", "known", "launches"),
+    [
+        ({"top_k": 50, "top_p": 0.9, "min_p": 0.1, "temperature": 0.8}, True, 3),
+        ({"temperature": 0.8}, True, 5),
+        ({"top_p": 0.9}, True, 16),
+        ({"min_p": 0.1}, True, 7),
+        ({"min_p": 0.1, "min_keep": 2}, True, 15),
+        ({"top_k": 1_000}, True, 15),
+        ({}, False, 36),
+    ],
+    ids=str,
+)
+def test_a_draw_is_so_many_launches(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], known: bool, launches: int
+) -> None:
+    """As docs/gpu.md says, with the tiles of a device; the last is of settings that lie there."""
+    made: list[Any] = []
+    for room in (head, settle, tops, whole):
+        monkeypatch.setattr(room, "launch", lambda kernel, *rest, **how: made.append(kernel))
+    monkeypatch.setattr(whole, "_tiles_of", lambda n_blocks: whole._TILES)
+    plan = make_plan(1, **settings)
+    chain = chain_of(ORDERS[0], *(columns(plan, n) if known else None for n in (REALS, WHOLES)))
+    monkeypatch.setattr(batch.by_torch, "known_chain", lambda asked: chain)
+    none = Adjustments(None, None, None, None, None, (-1, -3, -3))
+    parts = (columns(plan, names) for names in (REALS, WHOLES, PLACE))
+    rows = torch.zeros(1, 9_000)
+    batch.draw(Asked(rows, 9_000, *parts, None, none, ORDERS[0], 1, (), 0), rows)
+    assert len(made) == launches
 
 
 def test_programs_leave_no_processor_idle(monkeypatch: pytest.MonkeyPatch) -> None:
