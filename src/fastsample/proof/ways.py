@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
+from typing import NamedTuple
 
-from fastsample.engines import has_native, has_numba
+from fastsample.engines import has_native, resolve, usable
 
 from .answers import Doors, Way
 
@@ -30,38 +31,76 @@ def _native(_quick: bool) -> Found:
 
 
 def _numba(quick: bool) -> Found:
-    if not has_numba():
-        return (), "numba is not installed"
-    if quick and has_native():
+    if quick and has_native() and "numba" in usable():
         return (), "left out for a quick run: it compiles for seconds first"
-    return (None,), ""
+    return _other("numba")(quick)
 
 
-def _torch(_quick: bool) -> Found:
-    return (), "not asked: it has exact alone, and tests of its own hold it to native"
+def _other(name: str) -> Callable[[bool], Found]:
+    """How an engine without instruction sets is looked for; it is not loaded."""
+
+    def look(_quick: bool) -> Found:
+        return ((None,), "") if name in usable() else ((), _refusal(name))
+
+    return look
+
+
+def _refusal(name: str) -> str:
+    try:
+        resolve(name)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 ENGINES: dict[str, Callable[[bool], Found]] = {
     "native": _native,
     "numba": _numba,
-    "torch": _torch,
+    "torch": _other("torch"),
 }
 """Every engine but the reference, which gives the answers that these are held to."""
 
+BESIDE = ("torch",)
+"""Engines that are asked in a forked child, which goes on beside. Torch takes seconds to load, its
+threads do not survive a fork, and how many it has is the user's to say. A call takes milliseconds,
+however small its rows, so such an engine is held to fewer cases."""
+EXACT_ALONE = ("torch",)
+"""Engines that have no other reduction."""
 
-def engines_here(quick: bool) -> tuple[list[tuple[str, str | None]], dict[str, str]]:
+
+class Engines(NamedTuple):
     """Engines with their instruction sets, the default first; and for the rest why they are not.
 
-    Where none but the reference is there, the invariants are asked of that.
+    Where none but the reference can be asked in this process, the invariants are asked of that.
     """
-    here: list[tuple[str, str | None]] = []
-    absent = {}
+
+    here: list[tuple[str, str | None]]
+    beside: list[tuple[str, str | None]]
+    absent: dict[str, str]
+
+    def without_child(self, reason: str) -> Engines:
+        """The same where there is no child to ask some of them in."""
+        why = f"it is asked in a forked child, and {reason}"
+        return Engines(self.here, [], {**self.absent, **{name: why for name, _ in self.beside}})
+
+
+def engines_here(quick: bool) -> Engines:
+    """Look for every engine of the table."""
+    found = Engines([], [], {})
     for name, look in ENGINES.items():
         isas, why = look(quick)
-        here += [(name, isa) for isa in reversed(isas)]
+        asked = found.beside if name in BESIDE else found.here
+        asked += [(name, isa) for isa in reversed(isas)]
         if why:
-            absent[name] = why
-    return here or [("reference", None)], absent
+            found.absent[name] = why
+    return found._replace(here=found.here or [("reference", None)])
+
+
+def settle_in() -> None:
+    """In a child, before anything is asked: give torch one thread, the only one that is left."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def default_way(doors: Doors, reduction: str) -> Way:
@@ -70,8 +109,12 @@ def default_way(doors: Doors, reduction: str) -> Way:
 
 
 def ways(doors: Doors, engines: list[tuple[str, str | None]], reduction: str) -> list[Way]:
-    """The ways to ask in one reduction mode."""
-    return [Way(doors, name, isa, reduction) for name, isa in engines]
+    """The ways to ask in one reduction mode, by engines that have it."""
+    return [
+        Way(doors, name, isa, reduction)
+        for name, isa in engines
+        if reduction == "exact" or name not in EXACT_ALONE
+    ]
 
 
 _lock = Lock()
