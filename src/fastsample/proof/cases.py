@@ -7,7 +7,7 @@ random case is made from one number, which the report tells, so that anyone can 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,12 @@ class Case:
     def is_plain(self) -> bool:
         """Whether nothing but the four filters, in their usual order, decides what is kept."""
         return not self.is_adjusted and "stages" not in self.settings
+
+    def first_rows(self, count: int) -> Case:
+        """The case of its first rows."""
+        first = slice(count)
+        settings = rows_of(self.settings, first)
+        return replace(self, rows=self.rows[first], kinds=self.kinds[first], settings=settings)
 
     def filters_of(self, row: int) -> dict[str, Any]:
         """The filters of one row, as keywords."""
