@@ -56,12 +56,13 @@ def other_mass(when: When) -> Doors:
     return Doors(kept_set=faulty)
 
 
-def other_law() -> Doors:
+def other_law(when: When = lambda _logits, _how: True) -> Doors:
     """A `softmax` whose last row is off by one unit in the last place."""
 
     def faulty(logits: Any, *temperature: Any, **how: Any) -> Any:
         law = softmax(logits, *temperature, **how)
-        law[-1] = np.nextafter(law[-1], np.float32(2))
+        if when(logits, how):
+            law[-1] = np.nextafter(law[-1], np.float32(2))
         return law
 
     return Doors(softmax=faulty)
