@@ -13,7 +13,6 @@ from fastsample.info import cpu_name, info
 from .child import why_no_child
 from .flush import flushing
 from .invariants import THREADED, THREADS
-from .memory import bfloat16_maker
 from .ways import EXACT_ALONE, Engines
 
 NEVER = {
@@ -62,9 +61,6 @@ def conditions(
         pass
     if not flushed:
         not_covered["flush-to-zero"] = "how to switch it on is not known for this system"
-    maker = bfloat16_maker()
-    if maker is None:
-        not_covered["bfloat16"] = "neither ml_dtypes nor torch is installed"
     if reason := why_no_child():
         not_covered["fork"] = reason
     return {
@@ -82,6 +78,6 @@ def conditions(
         "isa_default": facts["isa"],
         "engines": [*(name for name in names if name != "reference"), "reference"],
         "threads": list(THREADS) if set(names) & set(THREADED) else [1],
-        "dtypes": ["float32", "float16", *(["bfloat16"] if maker else [])],
+        "dtypes": ["float32", "float16", "bfloat16"],
         "not_covered": not_covered,
     }

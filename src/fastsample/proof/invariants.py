@@ -177,9 +177,8 @@ def told_or_not(way: Way, case: Case) -> Variants:
 
 def dtypes(way: Way, case: Case) -> Variants:
     """The same values in the narrowest dtype that holds them."""
-    rows = None if case.dtype == "float32" else narrowed(case.rows, case.dtype)
-    if rows is not None:
-        yield case.dtype, _drawn(way, case, rows)
+    if case.dtype != "float32":
+        yield case.dtype, _drawn(way, case, narrowed(case.rows, case.dtype))
 
 
 def memory(way: Way, case: Case) -> Variants:
