@@ -50,7 +50,7 @@ def conditions(
     """
     facts = info()
     names = list(dict.fromkeys(name for name, _ in (*engines.here, *engines.beside)))
-    not_covered = {**engines.absent, **dict.fromkeys(empty, "nothing was compared"), **NEVER}
+    not_covered = {**engines.not_asked, **dict.fromkeys(empty, "nothing was compared"), **NEVER}
     not_covered[f"vocabularies above {largest:,}"] = "the largest that was tried"
     for name in names:
         if name not in THREADED:

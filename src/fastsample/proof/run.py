@@ -26,7 +26,16 @@ from .report import Report
 from .rows import Dice
 from .shown import PLAIN, Tally, fast_tokens, plain_tokens
 from .vocabulary import drawn, pieces, uniforms_of
-from .ways import Engines, default_way, engines_here, settle_in, threads_allowed, ways
+from .ways import (
+    IN_FULL,
+    IN_FULL_FROM,
+    Engines,
+    default_way,
+    engines_here,
+    settle_in,
+    threads_allowed,
+    ways,
+)
 
 MODES = ("exact", "fixed")
 FIRST_RANDOM = 1000
@@ -37,9 +46,6 @@ LARGE_AT = 5
 LEAST_RANDOM = 2
 LEAST_SHARE = 0.1
 """Of the time, for random cases: that much is added where the fixed ones took longer."""
-IN_FULL, IN_FULL_FROM = 5, 2
-"""Of so many cases one is held in full by the engines beside, where the run is quick; from the
-third on, so that a sequence is among them."""
 WIDE_DRAWS = 4096
 WIDE_DRAWS_SLOW = 64
 """Others than the native engine, and the reference in fixed, take a millisecond for each."""

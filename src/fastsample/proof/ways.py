@@ -64,24 +64,28 @@ BESIDE = ("torch",)
 """Engines that are asked in a forked child, which goes on beside. Torch takes seconds to load, its
 threads do not survive a fork, and how many it has is the user's to say. A call takes milliseconds,
 however small its rows, so such an engine is held to fewer cases."""
+IN_FULL, IN_FULL_FROM = 5, 2
+"""Of so many cases a quick run holds one in full by the engines beside; from the third on, so that
+a sequence is among them."""
+IN_PART = f"a quick run asks it of one case in {IN_FULL} all lines, of the others the first"
 EXACT_ALONE = ("torch",)
 """Engines that have no other reduction."""
 
 
 class Engines(NamedTuple):
-    """Engines with their instruction sets, the default first; and for the rest why they are not.
+    """Engines with their instruction sets, the default first; and what is not asked, and why.
 
     Where none but the reference can be asked in this process, the invariants are asked of that.
     """
 
     here: list[tuple[str, str | None]]
     beside: list[tuple[str, str | None]]
-    absent: dict[str, str]
+    not_asked: dict[str, str]
 
     def without_child(self, reason: str) -> Engines:
         """The same where there is no child to ask some of them in."""
         why = f"it is asked in a forked child, and {reason}"
-        return Engines(self.here, [], {**self.absent, **{name: why for name, _ in self.beside}})
+        return Engines(self.here, [], {**self.not_asked, **{name: why for name, _ in self.beside}})
 
 
 def engines_here(quick: bool) -> Engines:
@@ -91,8 +95,10 @@ def engines_here(quick: bool) -> Engines:
         isas, why = look(quick)
         asked = found.beside if name in BESIDE else found.here
         asked += [(name, isa) for isa in reversed(isas)]
+        if asked is found.beside and isas and quick:
+            why = why or IN_PART
         if why:
-            found.absent[name] = why
+            found.not_asked[name] = why
     return found._replace(here=found.here or [("reference", None)])
 
 
