@@ -42,8 +42,6 @@ THREADED = ("native",)
 """Engines that have threads."""
 RUNS = 5
 SINGLE = 4
-SORTED_LOGITS = 2**18
-"""Of large rows so many are sorted in Python, one row at least."""
 
 
 class Held(NamedTuple):
@@ -258,8 +256,8 @@ def _few(ways: Sequence[Way], case: Case, expected: Answer) -> tuple[Sequence[Wa
     """Of large rows, which take long to sort in Python, the first ones, by the first way."""
     if not case.is_large:
         return ways, case, expected
-    count = min(len(case.rows), max(1, SORTED_LOGITS // case.vocabulary))
-    return ways[:1], case.first_rows(count), expected.first_rows(count)
+    few = case.few()
+    return ways[:1], few, expected.first_rows(len(few.rows))
 
 
 def shards(ways: Sequence[Way], case: Case, expected: Answer) -> Iterator[Held]:

@@ -64,10 +64,13 @@ BESIDE = ("torch",)
 """Engines that are asked in a forked child, which goes on beside. Torch takes seconds to load, its
 threads do not survive a fork, and how many it has is the user's to say. A call takes milliseconds,
 however small its rows, so such an engine is held to fewer cases."""
-IN_FULL, IN_FULL_FROM = 5, 2
-"""Of so many cases a quick run holds one in full by the engines beside; from the third on, so that
+IN_FULL, IN_FULL_FROM = 6, 1
+"""Of so many cases a quick run holds one in full by the engines beside; from the second on, so that
 a sequence is among them."""
-IN_PART = f"a quick run asks it of one case in {IN_FULL} all lines, of the others the first"
+IN_PART = (
+    "a quick run asks it no random cases, few large rows, and all lines in one case of "
+    f"{IN_FULL}, else the first"
+)
 EXACT_ALONE = ("torch",)
 """Engines that have no other reduction."""
 
