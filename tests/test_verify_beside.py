@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from faults import other_law, other_mass, other_token, planted
+from faults import lost_bits, other_law, other_mass, other_token, planted
 
 from fastsample.engines import has_torch
 from fastsample.proof import Report, child, run, ways
@@ -93,7 +93,15 @@ def test_torch_is_asked_for_exact_alone() -> None:
     proof = Proof(Wish(1.0, 0), TORCH, is_beside=True)
     proof.hold_wide()
     tokens = {(line.reduction, line.tokens) for line in proof.report("", None).invariants}
-    assert tokens == {("exact", run.WIDE_DRAWS_SLOW), ("exact", 0), ("fixed", 0)}
+    assert tokens == {("exact", run.WIDE_DRAWS), ("exact", 0), ("fixed", 0)}
+
+
+def test_bits_that_a_draw_from_a_long_row_loses_are_found() -> None:
+    proof = Proof(Wish(1.0, 0, doors=lost_bits()), TORCH, is_beside=True)
+    proof.hold_wide()
+    line = proof.report("", None).invariants[0]
+    assert red(proof.report("", None)) == {EXACT[0]}
+    assert 0 < line.mismatches < line.tokens / 50
 
 
 def test_it_is_entered_beside_what_is_held_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ LEAST_SHARE = 0.1
 """Of the time, for random cases: that much is added where the fixed ones took longer."""
 WIDE_DRAWS = 4096
 WIDE_DRAWS_SLOW = 64
-"""Others than the native engine, and the reference in fixed, take a millisecond for each."""
+"""Numba, and the reference in fixed, take a millisecond for each."""
 
 Tell = Callable[[float, int], None]
 
@@ -257,7 +257,7 @@ def _first_draws(answer: Answer, number: int) -> Answer:
 
 def _wide_count(way: Way) -> int:
     """How many draws of a wide law it takes little time to make."""
-    is_quick = way.engine == "native" or (way.engine is None and has_native())
+    is_quick = way.engine in ("native", "torch") or (way.engine is None and has_native())
     return WIDE_DRAWS if is_quick else WIDE_DRAWS_SLOW
 
 
