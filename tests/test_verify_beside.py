@@ -230,6 +230,18 @@ def test_without_a_fork_torch_is_not_covered(monkeypatch: pytest.MonkeyPatch) ->
     assert report.conditions["not_covered"]["torch"] == why
 
 
+def test_an_engine_that_has_nothing_to_run_on_is_not_covered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(name: str) -> None:
+        raise RuntimeError("engine 'torch' needs a device")
+
+    monkeypatch.setattr(ways, "resolve", refuse)
+    report = briefly(monkeypatch, Doors())
+    assert report.ok and "torch" not in report.conditions["engines"]
+    assert report.conditions["not_covered"]["torch"] == "engine 'torch' needs a device"
+
+
 # ---------------------------------------------------------------- the process that asks
 
 BRIEF = """

@@ -212,7 +212,7 @@ class Proof:
     def add(self, child: Child) -> None:
         """Enter what a child has held beside; its end without an answer is a mismatch."""
         try:
-            books = child.answer()
+            self._engines, books = child.answer()
         except RuntimeError as error:
             names = ", ".join(name for name, _ in self._engines.beside)
             self._first_of("exact").fail(random_case(0), error, "beside", names)
@@ -290,13 +290,15 @@ def prove(wish: Wish) -> Report:
     return proof.report(*fingerprints)
 
 
-def _beside(wish: Wish, engines: Engines) -> dict[tuple[str, str], Book]:
+def _beside(wish: Wish, engines: Engines) -> tuple[Engines, dict[tuple[str, str], Book]]:
     """What a child does: the same cases, as far as the time goes; no random ones in a quick run."""
     settle_in()
     wish = replace(wish, tell=None, seconds=0.0 if wish.quick else wish.seconds)
+    engines = engines.that_run()
     proof = Proof(wish, engines, is_beside=True)
-    _hold_all(proof, wish, 0)
-    return proof.books()
+    if engines.beside:
+        _hold_all(proof, wish, 0)
+    return engines, proof.books()
 
 
 def _hold_all(proof: Proof, wish: Wish, least: int) -> tuple[str, str | None]:

@@ -88,7 +88,16 @@ class Engines(NamedTuple):
     def without_child(self, reason: str) -> Engines:
         """The same where there is no child to ask some of them in."""
         why = f"it is asked in a forked child, and {reason}"
-        return Engines(self.here, [], {**self.not_asked, **{name: why for name, _ in self.beside}})
+        return self._without({name: why for name, _ in self.beside})
+
+    def that_run(self) -> Engines:
+        """The same once those beside are loaded: one may be there, and have nothing to run on."""
+        refusals = {name: _refusal(name) for name, _ in self.beside}
+        return self._without({name: why for name, why in refusals.items() if why})
+
+    def _without(self, refusals: dict[str, str]) -> Engines:
+        beside = [(name, isa) for name, isa in self.beside if name not in refusals]
+        return Engines(self.here, beside, {**self.not_asked, **refusals})
 
 
 def engines_here(quick: bool) -> Engines:
