@@ -13,7 +13,7 @@ from fastsample.info import cpu_name, info
 from .child import why_no_child
 from .flush import flushing
 from .invariants import THREADED, THREADS
-from .ways import EXACT_ALONE, Engines
+from .ways import OF_TORCH, Engines
 
 NEVER = {
     "reduce_sum": "not asked; its own tests hold it",
@@ -55,7 +55,7 @@ def conditions(
     for name in names:
         if name not in THREADED:
             not_covered[f"threads of {name}"] = OF_ONE_THREAD.get(name, "it has none")
-        if name in EXACT_ALONE:
+        if name in OF_TORCH:
             not_covered[f"fixed and fast of {name}"] = "it refuses them"
     with flushing() as flushed:
         pass

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
 
-from fastsample.engines import has_native, resolve, usable
+from fastsample.engines import has_native, has_numba, has_torch, resolve
 
 from .answers import Doors, Way
 
@@ -31,16 +31,16 @@ def _native(_quick: bool) -> Found:
 
 
 def _numba(quick: bool) -> Found:
-    if quick and has_native() and "numba" in usable():
+    if quick and has_native() and has_numba():
         return (), "left out for a quick run: it compiles for seconds first"
-    return _other("numba")(quick)
+    return _other("numba", has_numba)(quick)
 
 
-def _other(name: str) -> Callable[[bool], Found]:
-    """How an engine without instruction sets is looked for; it is not loaded."""
+def _other(name: str, is_installed: Callable[[], bool]) -> Callable[[bool], Found]:
+    """How an engine without instruction sets is looked for; where it is there, it is not loaded."""
 
     def look(_quick: bool) -> Found:
-        return ((None,), "") if name in usable() else ((), _refusal(name))
+        return ((None,), "") if is_installed() else ((), _refusal(name))
 
     return look
 
@@ -56,14 +56,14 @@ def _refusal(name: str) -> str:
 ENGINES: dict[str, Callable[[bool], Found]] = {
     "native": _native,
     "numba": _numba,
-    "torch": _other("torch"),
+    "torch": _other("torch", has_torch),
 }
 """Every engine but the reference, which gives the answers that these are held to."""
 
-BESIDE = ("torch",)
-"""Engines that are asked in a forked child, which goes on beside. Torch takes seconds to load, its
-threads do not survive a fork, and how many it has is the user's to say. A call takes milliseconds,
-however small its rows, so such an engine is held to fewer cases."""
+OF_TORCH = ("torch",)
+"""Engines that have exact alone, and are asked in a forked child, which goes on beside. Torch takes
+seconds to load, its threads do not survive a fork, and how many it has is the user's to say. A call
+takes milliseconds, however small its rows, so such an engine is held to fewer cases."""
 IN_FULL, IN_FULL_FROM = 6, 1
 """Of so many cases a quick run holds one in full by the engines beside; from the second on, so that
 a sequence is among them."""
@@ -71,8 +71,6 @@ IN_PART = (
     "a quick run asks it no random cases, few large rows, and all lines in one case of "
     f"{IN_FULL}, else the first"
 )
-EXACT_ALONE = ("torch",)
-"""Engines that have no other reduction."""
 
 
 class Engines(NamedTuple):
@@ -105,7 +103,7 @@ def engines_here(quick: bool) -> Engines:
     found = Engines([], [], {})
     for name, look in ENGINES.items():
         isas, why = look(quick)
-        asked = found.beside if name in BESIDE else found.here
+        asked = found.beside if name in OF_TORCH else found.here
         asked += [(name, isa) for isa in reversed(isas)]
         if asked is found.beside and isas and quick:
             why = why or IN_PART
@@ -131,7 +129,7 @@ def ways(doors: Doors, engines: list[tuple[str, str | None]], reduction: str) ->
     return [
         Way(doors, name, isa, reduction)
         for name, isa in engines
-        if reduction == "exact" or name not in EXACT_ALONE
+        if reduction == "exact" or name not in OF_TORCH
     ]
 
 
