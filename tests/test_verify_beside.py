@@ -208,6 +208,20 @@ def test_a_child_that_hangs_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> No
     assert time.perf_counter() - started < 30
 
 
+def test_a_slow_child_is_waited_for_while_it_says_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slowly(alive: Callable[[], Any]) -> str:
+        for _ in range(8):
+            time.sleep(0.25)
+            alive()
+        return "at last"
+
+    monkeypatch.setattr(child, "PATIENCE", 1.5)
+    with child.Child(slowly) as slow:
+        assert slow.answer() == "at last"
+
+
 def test_an_error_here_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(share: float, tokens: int) -> None:
         raise KeyboardInterrupt

@@ -12,6 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 PATIENCE = 60.0
+_ALIVE = b"."
+"""No pickle starts with it."""
 
 
 class NoChildError(Exception):
@@ -31,7 +33,7 @@ def why_no_child() -> str:
 
 def in_child(ask: Callable[[], Any]) -> Any:
     """What `ask` returns in a forked child; raises as `Child` and its answer do."""
-    with Child(ask) as child:
+    with Child(lambda _: ask()) as child:
         return child.answer()
 
 
@@ -43,7 +45,8 @@ class Child:
     Parameters
     ----------
     ask : callable
-        Called in the child; what it returns is pickled.
+        Called in the child; what it returns is pickled. It is given a function to call now and
+        then where it takes long: a child that says nothing is not waited for.
 
     Raises
     ------
@@ -51,7 +54,7 @@ class Child:
         The system has no fork, or refuses one.
     """
 
-    def __init__(self, ask: Callable[[], Any]) -> None:
+    def __init__(self, ask: Callable[[Callable[[], Any]], Any]) -> None:
         self._source, sink, self._number = _fork()
         if not self._number:
             _answer(ask, sink)
@@ -102,11 +105,11 @@ def _fork() -> tuple[int, int, int]:
         raise NoChildError(f"the system refuses it: {error}") from error
 
 
-def _answer(ask: Callable[[], Any], sink: int) -> None:
+def _answer(ask: Callable[[Callable[[], Any]], Any], sink: int) -> None:
     """In the child: write the answer and leave, past everything that the parent has yet to do."""
     try:
         try:
-            said = ask()
+            said = ask(lambda: os.write(sink, _ALIVE))
         except Exception as error:
             said = RuntimeError(repr(error))
         with os.fdopen(sink, "wb") as file:
@@ -123,5 +126,5 @@ def _read(source: int) -> bytes:
             return b""
         piece = os.read(source, 1 << 16)
         if not piece:
-            return b"".join(pieces)
+            return b"".join(pieces).lstrip(_ALIVE)
         pieces.append(piece)

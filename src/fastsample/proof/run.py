@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -51,6 +52,8 @@ WIDE_DRAWS_SLOW = 64
 """Numba, and the reference in fixed, take a millisecond for each."""
 
 Tell = Callable[[float, int], None]
+Beside = tuple[Engines, dict[tuple[str, str], Book]]
+"""What a child says: which engines it has asked, and all that was compared."""
 
 
 @dataclass(frozen=True)
@@ -280,36 +283,41 @@ def prove(wish: Wish) -> Report:
         child = None
         if engines.beside:
             try:
-                child = children.enter_context(Child(lambda: _beside(wish, engines)))
+                child = children.enter_context(Child(partial(_beside, wish, engines)))
             except NoChildError as reason:
                 engines = engines.without_child(str(reason))
         proof = Proof(wish, engines)
-        fingerprints = _hold_all(proof, wish, LEAST_RANDOM)
+        fingerprints = _hold_fixed(proof, wish)
+        _go_on(proof, wish, LEAST_RANDOM)
         if child is not None:
             proof.add(child)
     return proof.report(*fingerprints)
 
 
-def _beside(wish: Wish, engines: Engines) -> tuple[Engines, dict[tuple[str, str], Book]]:
+def _beside(wish: Wish, engines: Engines, alive: Callable[[], None]) -> Beside:
     """What a child does: the same cases, as far as the time goes; no random ones in a quick run."""
     settle_in()
-    wish = replace(wish, tell=None, seconds=0.0 if wish.quick else wish.seconds)
     engines = engines.that_run()
+    wish = replace(wish, tell=lambda *_: alive())
     proof = Proof(wish, engines, is_beside=True)
     if engines.beside:
-        _hold_all(proof, wish, 0)
+        _hold_fixed(proof, wish)
+        if not wish.quick:
+            _go_on(proof, wish, 0)
     return engines, proof.books()
 
 
-def _hold_all(proof: Proof, wish: Wish, least: int) -> tuple[str, str | None]:
-    """Hold the fixed cases, then the user's, then random ones until the time is over.
-
-    A few random ones there are in any case, and time for them. Returns the fingerprints.
-    """
+def _hold_fixed(proof: Proof, wish: Wish) -> tuple[str, str | None]:
+    """Hold the fixed cases, then the user's; returns the fingerprints."""
     values, good = wish.values, wish.good
     fingerprint = proof.fingerprint(fixed_cases())
     of_logits = None if values is None else proof.fingerprint(cases_of(values, good), "given")
     proof.hold_wide()
+    return fingerprint, of_logits
+
+
+def _go_on(proof: Proof, wish: Wish, least: int) -> None:
+    """Hold random cases until the time is over, so many at least, and with time for them."""
     end = max(wish.seconds, proof.elapsed + (LEAST_SHARE * wish.seconds if least else 0))
     made = 0
     for origin, case in random_cases(wish):
@@ -317,4 +325,3 @@ def _hold_all(proof: Proof, wish: Wish, least: int) -> tuple[str, str | None]:
             break
         proof.hold(case, origin=origin)
         made += origin == "random"
-    return fingerprint, of_logits
