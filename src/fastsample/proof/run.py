@@ -45,7 +45,7 @@ GIVEN_AT_ONCE = 2
 LARGE_AT = 5
 """Of so many random cases one is large, where there is time."""
 LEAST_RANDOM = 2
-LEAST_SHARE = 0.1
+LEAST_SHARE = 0.05
 """Of the time, for random cases: that much is added where the fixed ones took longer."""
 WIDE_DRAWS = 4096
 WIDE_DRAWS_SLOW = 64
