@@ -56,12 +56,13 @@ def other_mass(when: When) -> Doors:
     return Doors(kept_set=faulty)
 
 
-def other_law() -> Doors:
+def other_law(when: When = lambda _logits, _how: True) -> Doors:
     """A `softmax` whose last row is off by one unit in the last place."""
 
     def faulty(logits: Any, *temperature: Any, **how: Any) -> Any:
         law = softmax(logits, *temperature, **how)
-        law[-1] = np.nextafter(law[-1], np.float32(2))
+        if when(logits, how):
+            law[-1] = np.nextafter(law[-1], np.float32(2))
         return law
 
     return Doors(softmax=faulty)
@@ -149,7 +150,9 @@ RARE: dict[str, When] = {
 
 
 def is_narrow_valued(rows: Any) -> bool:
-    return bool(np.all(np.asarray(rows, np.float32).view(np.uint32) & np.uint32(0x1FFF) == 0))
+    return is_narrow(rows) or bool(
+        np.all(np.asarray(rows, np.float32).view(np.uint32) & np.uint32(0x1FFF) == 0)
+    )
 
 
 def fourth_run() -> Doors:
@@ -228,7 +231,7 @@ def planted(cases: list[Any]) -> dict[str, tuple[str, Doors]]:
         "fourth run": ("repeated runs", fourth_run()),
         "one row alone": (
             "batch splits, orders, companions",
-            other_token(lambda logits, _: is_batch(logits) and len(logits) == 1),
+            other_token(lambda logits, _: is_batch(logits) and np.shape(logits)[0] == 1),
         ),
         "bad companion": (
             "batch splits, orders, companions",

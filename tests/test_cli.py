@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -20,7 +22,7 @@ from typer.testing import CliRunner
 import fastsample
 from fastsample import engines
 from fastsample.cli import app, visible
-from fastsample.engines import has_numba
+from fastsample.engines import has_numba, has_torch
 
 WORDS = [" the", "a b", "\n", "[bold]", "x", "\t", "z"]
 LOGITS = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
@@ -250,18 +252,36 @@ def test_info_prints_every_fact():
 def test_info_tells_engines_and_instruction_sets_apart():
     facts = fastsample.info()
     assert facts["engine"] == facts["engines"][0]
-    assert facts["engines"][-1] == "reference"
+    assert "reference" in facts["engines"]
     assert ("native" in facts["engines"]) == (native is not None) == (facts["isa"] is not None)
-    assert ("numba" in facts["engines"]) == has_numba()
-    if has_numba():
-        assert facts["numba"] == importlib.import_module("numba").__version__
+    for name, there in {"numba": has_numba(), "torch": has_torch()}.items():
+        assert (name in facts["engines"]) == there == (facts[name] is not None)
+        if there:
+            assert facts[name] == importlib.import_module(name).__version__
+
+
+def test_the_engines_that_are_told_of_are_those_that_can_be_named():
+    with pytest.raises(ValueError) as refused:
+        engines.resolve("?")
+    found = []
+    for name in sorted(set(re.findall(r"'(\w+)'", str(refused.value))) - {"auto"}):
+        with contextlib.suppress(RuntimeError):
+            found.append(engines.resolve(name).name)
+    assert found == sorted(engines.usable())
+
+
+def test_info_loads_no_engine():
+    code = "import sys, fastsample as f; f.info(); print({'torch', 'numba'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
 
 
 @pytest.mark.parametrize("with_numba", [True, False])
 def test_info_without_the_extension(monkeypatch, with_numba):
     for room in (engines, importlib.import_module("fastsample.info")):
         monkeypatch.setattr(room, "has_native", lambda: False)
-        monkeypatch.setattr(room, "has_numba", lambda: with_numba)
+    monkeypatch.setattr(engines, "has_numba", lambda: with_numba)
+    monkeypatch.setattr(engines, "has_torch", lambda: False)
     if with_numba and not has_numba():
         pytest.skip("numba is not installed")
     page = run("info").stdout

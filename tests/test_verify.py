@@ -14,6 +14,7 @@ from support import native, usable_engines
 
 import fastsample
 from fastsample import reference
+from fastsample.engines import has_torch
 from fastsample.proof import Report, run, ways
 from fastsample.proof.answers import Answer, Doors, Way
 from fastsample.proof.cases import (
@@ -123,7 +124,7 @@ def test_only_an_engine_with_threads_is_asked_for_them() -> None:
     case = random_case(5)
     for engine in ("reference", "numba"):
         assert not list(thread_counts(Way(Doors(), engine, None, "exact"), case))
-    reference_alone = conditions([("reference", None)], {}, 1, [])
+    reference_alone = conditions(ways.Engines([("reference", None)], [], {}), 1, [])
     assert reference_alone["threads"] == [1]
     assert "threads of reference" in reference_alone["not_covered"]
 
@@ -299,6 +300,10 @@ def test_conditions_tell_what_it_holds_for(quick: tuple[Report, float]) -> None:
     assert "reference" in facts["engines"]
     for engine in usable_engines():
         assert engine.name in facts["engines"] or engine.name in facts["not_covered"]
+    assert ("torch" in facts["engines"]) == has_torch()
+    if has_torch():
+        assert facts["torch"] == f"{info['torch']} on the CPU"
+        assert {"threads of torch", "fixed and fast of torch"} <= facts["not_covered"].keys()
 
 
 def test_a_report_is_json(quick: tuple[Report, float]) -> None:

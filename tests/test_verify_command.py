@@ -138,6 +138,16 @@ def test_the_way_that_is_asked_for_by_no_name_is_known() -> None:
     assert proof_page.common_way(report) == f"native {isa}"
 
 
+@pytest.mark.skipif(native is None, reason="fastsample._native is not built")
+@pytest.mark.parametrize("engine", ["numba", "torch"])
+def test_another_engine_that_is_wrong_everywhere_is_named(engine: str) -> None:
+    report = briefly(HONEST)(None, progress=None, seed=0)
+    first, *rest = report.invariants
+    report = replace(report, invariants=(replace(first, groups=(*first.groups, (engine,))), *rest))
+    assert proof_page.common_way(report) == engine
+    assert proof_page.instead(report) == 'engine="native"'
+
+
 def test_no_way_is_named_where_several_are_wrong() -> None:
     report = briefly(FAULTY)(None, progress=None, seed=0)
     several = len(proof_page.ways_of(report)) > 1

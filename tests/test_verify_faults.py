@@ -17,8 +17,8 @@ from faults import (
     too_few_draws,
 )
 
-from fastsample.proof import Report
-from fastsample.proof.answers import Doors, Way
+from fastsample.proof import Report, run
+from fastsample.proof.answers import Answer, Doors
 from fastsample.proof.cases import Case, fixed_cases, random_case
 from fastsample.proof.child import in_child, why_no_child
 from fastsample.proof.flush import flushing
@@ -193,8 +193,10 @@ def test_an_error_in_a_wide_draw_is_a_mismatch() -> None:
 
 
 def test_an_error_of_the_reference_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Way(raising(MemoryError("no room"), lambda *_: True), "reference", None, "exact")
-    monkeypatch.setattr(Proof, "_oracle", lambda self, mode: broken)
+    def broken(case: Case, reduction: str) -> Answer:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(run, "seen_once", broken)
     report = found(Doors())
     assert not report.ok and red(report) == {"engines x instruction sets"}
     assert report.invariants[0].first is not None

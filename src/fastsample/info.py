@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ._version import __version__
-from .engines import has_native, has_numba, resolve
+from .engines import has_native, resolve, usable
 from .reference import RULE_VERSION
 
 
@@ -20,8 +20,8 @@ def info() -> dict[str, Any]:
         version : str
         rule_version : int, the version of the sampling rule; equal numbers mean equal tokens
         engine : str, the engine that calls use unless they name another
-        engines : tuple of str, those that are installed
-        numba : str or None, the version of numba, where that engine is installed
+        engines : tuple of str, those that can run here
+        numba, torch : str or None, the version of each, where that engine can run
         isa : str or None, the instruction set that calls use unless they name another; None where
             the compiled extension, which alone has any, is not installed
         isa_compiled : tuple of str, those in the extension
@@ -37,26 +37,22 @@ def info() -> dict[str, Any]:
     >>> fastsample.info()["rule_version"]
     1
     """
+    engines = usable()
     return {
         "version": __version__,
         "rule_version": RULE_VERSION,
         "engine": resolve().name,
-        "engines": _engines(),
-        "numba": numba_version() if has_numba() else None,
+        "engines": engines,
+        **{name: package_version(name) if name in engines else None for name in ("numba", "torch")},
         **_kernels(),
     }
 
 
-def _engines() -> tuple[str, ...]:
-    found = {"native": has_native(), "numba": has_numba(), "reference": True}
-    return tuple(name for name, there in found.items() if there)
-
-
-def numba_version() -> str:
-    """The version of numba as its package tells it: importing numba takes a second."""
+def package_version(name: str) -> str:
+    """A version as its package tells it: importing numba or torch takes a second or two."""
     from importlib.metadata import version
 
-    return version("numba")
+    return version(name)
 
 
 def _kernels() -> dict[str, Any]:

@@ -283,7 +283,7 @@ def instead(report: Report) -> str:
     others = [way for way in ways_of(report) if way.startswith("native") and way != common]
     if common.startswith("native ") and others:
         return f'FASTSAMPLE_ISA={others[0].partition(" ")[2]}, or engine="reference"'
-    if common == "numba" and others:
+    if common and others:
         return 'engine="native"'
     return 'engine="reference"'
 

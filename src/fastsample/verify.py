@@ -40,7 +40,8 @@ def verify(
 
     Every answer is held to the reference's, bit for bit: over engines, instruction sets, thread
     counts, batches, dtypes, strides, copies, flush-to-zero, shards and orders of the vocabulary.
-    Fixed cases come first, then the logits given, then random ones until the time is over.
+    Fixed cases come first, then the logits given, then random ones until the time is over. Torch,
+    where it is installed, answers in a forked child, so that nothing changes for yours here.
 
     Parameters
     ----------

@@ -152,6 +152,17 @@ def has_triton() -> bool:
     return has_torch() and find_spec("triton") is not None
 
 
+def usable() -> tuple[str, ...]:
+    """Name the engines that can run here: those that a call without a name tries come first."""
+    can_run = {
+        "native": has_native(),
+        "numba": has_numba(),
+        "reference": True,
+        "torch": has_torch(),
+    }
+    return tuple(name for name, can in can_run.items() if can)
+
+
 def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     """Find an engine by name.
 

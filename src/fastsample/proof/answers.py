@@ -9,14 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.adjustments import make_adjustments
+from fastsample.drawing import Told, draw
 from fastsample.functions import log_softmax, logsumexp, softmax
 from fastsample.kept import kept_set
+from fastsample.logits import as_rows
+from fastsample.params import make_plan
 from fastsample.sample import sample
 from fastsample.sampler import Sampler
 
 from .cases import PLACE, Case
 
 TOP = 5
+ADJUSTED = ("mask", "bias", "prompt", "output")
+"""What changes a row before anything is drawn, but for the penalties."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,13 @@ class Answer:
         named = {"token": tokens, "masses": self.masses, "logprobs": self.told, "kept": kept}
         named["laws"] = self.laws
         return {name: part for name, part in named.items() if part is not None}
+
+    def first_rows(self, count: int) -> Answer:
+        """The tokens and masses of the first rows."""
+        assert self.tokens is not None and self.masses is not None
+        kept, weights, offsets = self.masses
+        own = slice(offsets[count])
+        return Answer(self.tokens[:count], (kept[own], weights[own], offsets[: count + 1]))
 
     def size(self, name: str) -> int:
         """How many numbers of a part are compared; of masses and log-probabilities, those."""
@@ -175,3 +188,25 @@ class Way:
         tokens = self.draw(case.rows, case.settings, case.draws)
         masses = self.masses(case.rows, case.settings)
         return Answer(tokens=tokens, masses=masses, told=told.told, kept=told.kept)
+
+
+def seen_once(case: Case, reduction: str) -> Answer:
+    """What a way's `whole` is of the reference, but for masses, in one look at each row.
+
+    `sample` gives either many draws or log-probabilities; asked twice, it would sort a row twice.
+    """
+    rows = as_rows(case.rows)
+    settings = {name: value for name, value in case.settings.items() if name not in ADJUSTED}
+    adjusted = {name: case.settings.get(name) for name in ADJUSTED}
+    seen = draw(
+        rows,
+        make_plan(len(case.rows), **settings, draws=case.draws),
+        make_adjustments(rows, **adjusted),
+        Told(min(TOP, case.vocabulary), case.forms, True),
+        draws=case.draws,
+        kept_count=True,
+        reduction=reduction,
+        engine="reference",
+    )
+    told = (seen.logprobs, seen.ranks, seen.top_tokens, seen.top_logprobs)
+    return Answer(tokens=seen.tokens, told=told, kept=seen.kept_count)

@@ -12,6 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 PATIENCE = 60.0
+_ALIVE = b"."
+"""No pickle starts with it."""
 
 
 class NoChildError(Exception):
@@ -30,32 +32,61 @@ def why_no_child() -> str:
 
 
 def in_child(ask: Callable[[], Any]) -> Any:
-    """What `ask` returns in a forked child.
+    """What `ask` returns in a forked child; raises as `Child` and its answer do."""
+    with Child(lambda _: ask()) as child:
+        return child.answer()
+
+
+class Child:
+    """A forked child that works on a question until it is asked for the answer.
+
+    It has ended at the end of the `with`, whatever it was doing.
+
+    Parameters
+    ----------
+    ask : callable
+        Called in the child; what it returns is pickled. It is given a function to call now and
+        then where it takes long: a child that says nothing is not waited for.
 
     Raises
     ------
     NoChildError
         The system has no fork, or refuses one.
-    RuntimeError
-        The child raised, or ended before it answered, or was too slow.
     """
-    source, sink, child = _fork()
-    if not child:
-        _answer(ask, sink)
-    os.close(sink)
-    try:
-        answer = _read(source, child)
-    finally:
-        os.close(source)
+
+    def __init__(self, ask: Callable[[Callable[[], Any]], Any]) -> None:
+        self._source, sink, self._number = _fork()
+        if not self._number:
+            _answer(ask, sink)
+        os.close(sink)
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._source)
+        # One that has answered has ended or is about to.
+        with suppress(ProcessLookupError):
+            os.kill(self._number, signal.SIGKILL)
         # Where SIGCHLD is ignored, or somebody else waits, there may be no child left to wait for.
         with suppress(ChildProcessError):
-            os.waitpid(child, 0)
-    if not answer:
-        raise RuntimeError(f"a forked child ended, or said nothing for {PATIENCE:.0f} s")
-    said = pickle.loads(answer)
-    if isinstance(said, Exception):
-        raise RuntimeError(f"a forked child raised {said!r}")
-    return said
+            os.waitpid(self._number, 0)
+
+    def answer(self) -> Any:
+        """Wait for the answer, once.
+
+        Raises
+        ------
+        RuntimeError
+            The child raised, or ended before it answered, or was too slow.
+        """
+        answer = _read(self._source)
+        if not answer:
+            raise RuntimeError(f"a forked child ended, or said nothing for {PATIENCE:.0f} s")
+        said = pickle.loads(answer)
+        if isinstance(said, Exception):
+            raise RuntimeError(f"a forked child raised {said!r}")
+        return said
 
 
 def _fork() -> tuple[int, int, int]:
@@ -74,11 +105,11 @@ def _fork() -> tuple[int, int, int]:
         raise NoChildError(f"the system refuses it: {error}") from error
 
 
-def _answer(ask: Callable[[], Any], sink: int) -> None:
+def _answer(ask: Callable[[Callable[[], Any]], Any], sink: int) -> None:
     """In the child: write the answer and leave, past everything that the parent has yet to do."""
     try:
         try:
-            said = ask()
+            said = ask(lambda: os.write(sink, _ALIVE))
         except Exception as error:
             said = RuntimeError(repr(error))
         with os.fdopen(sink, "wb") as file:
@@ -87,15 +118,13 @@ def _answer(ask: Callable[[], Any], sink: int) -> None:
         os._exit(0)
 
 
-def _read(source: int, child: int) -> bytes:
+def _read(source: int) -> bytes:
     pieces: list[bytes] = []
     while True:
         ready, _, _ = select.select([source], [], [], PATIENCE)
         if not ready:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
             return b""
         piece = os.read(source, 1 << 16)
         if not piece:
-            return b"".join(pieces)
+            return b"".join(pieces).lstrip(_ALIVE)
         pieces.append(piece)

@@ -13,12 +13,13 @@ from fastsample.info import cpu_name, info
 from .child import why_no_child
 from .flush import flushing
 from .invariants import THREADED, THREADS
-from .memory import bfloat16_maker
+from .ways import OF_TORCH, Engines
 
 NEVER = {
     "reduce_sum": "not asked; its own tests hold it",
     "top_p, filter_logits, candidates": "not asked; they are written from kept sets",
     "tensors, `out`, `valid_vocab`": "rows are NumPy arrays, and all their columns are tokens",
+    "other devices than the CPU": "NumPy arrays lie on the CPU",
     "masks of bits, biases of each row": "masks are bool, and one bias holds for all rows",
     "adjusted rows in a Sampler": "a Sampler is asked without mask, bias and penalties",
     "adjusted rows in shards and other orders": "shards and orders are of rows as they came",
@@ -28,11 +29,11 @@ NEVER = {
     "by the default one, and in nothing else",
 }
 """What no run covers, and why."""
+OF_ONE_THREAD = {"torch": "it is asked in a child with one thread"}
 
 
 def conditions(
-    engines: list[tuple[str, str | None]],
-    absent: dict[str, str],
+    engines: Engines,
     largest: int,
     empty: list[str],
 ) -> dict[str, Any]:
@@ -40,29 +41,26 @@ def conditions(
 
     Parameters
     ----------
-    engines : list of (engine, isa)
-        Those that were asked.
-    absent : dict
-        Those that were not, and why.
+    engines : Engines
+        Those that were asked, and those that were not, and why.
     largest : int
         The largest vocabulary that there was.
     empty : list of str
         Lines on which nothing was compared.
     """
     facts = info()
-    names = list(dict.fromkeys(name for name, _ in engines))
-    not_covered = {**absent, **dict.fromkeys(empty, "nothing was compared"), **NEVER}
+    names = list(dict.fromkeys(name for name, _ in (*engines.here, *engines.beside)))
+    not_covered = {**engines.not_asked, **dict.fromkeys(empty, "nothing was compared"), **NEVER}
     not_covered[f"vocabularies above {largest:,}"] = "the largest that was tried"
     for name in names:
         if name not in THREADED:
-            not_covered[f"threads of {name}"] = "it has none"
+            not_covered[f"threads of {name}"] = OF_ONE_THREAD.get(name, "it has none")
+        if name in OF_TORCH:
+            not_covered[f"fixed and fast of {name}"] = "it refuses them"
     with flushing() as flushed:
         pass
     if not flushed:
         not_covered["flush-to-zero"] = "how to switch it on is not known for this system"
-    maker = bfloat16_maker()
-    if maker is None:
-        not_covered["bfloat16"] = "neither ml_dtypes nor torch is installed"
     if reason := why_no_child():
         not_covered["fork"] = reason
     return {
@@ -70,7 +68,8 @@ def conditions(
         "rule_version": facts["rule_version"],
         "python": platform.python_version(),
         "numpy": np.__version__,
-        **({"numba": _version("numba")} if "numba" in names else {}),
+        **({"numba": facts["numba"]} if "numba" in names else {}),
+        **({"torch": f"{facts['torch']} on the CPU"} if "torch" in names else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_name(),
         "processors": os.cpu_count(),
@@ -79,13 +78,6 @@ def conditions(
         "isa_default": facts["isa"],
         "engines": [*(name for name in names if name != "reference"), "reference"],
         "threads": list(THREADS) if set(names) & set(THREADED) else [1],
-        "dtypes": ["float32", "float16", *(["bfloat16"] if maker else [])],
+        "dtypes": ["float32", "float16", "bfloat16"],
         "not_covered": not_covered,
     }
-
-
-def _version(package: str) -> str:
-    # Here, as it is slow to import.
-    from importlib.metadata import version
-
-    return version(package)

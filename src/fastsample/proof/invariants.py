@@ -175,9 +175,8 @@ def told_or_not(way: Way, case: Case) -> Variants:
 
 def dtypes(way: Way, case: Case) -> Variants:
     """The same values in the narrowest dtype that holds them."""
-    rows = None if case.dtype == "float32" else narrowed(case.rows, case.dtype)
-    if rows is not None:
-        yield case.dtype, _drawn(way, case, rows)
+    if case.dtype != "float32":
+        yield case.dtype, _drawn(way, case, narrowed(case.rows, case.dtype))
 
 
 def memory(way: Way, case: Case) -> Variants:
@@ -253,18 +252,22 @@ def flush_to_zero(way: Way, case: Case) -> Variants:
     yield "on", got
 
 
-def _few(ways: Sequence[Way], case: Case) -> Sequence[Way]:
-    """The first way alone for large rows, which take long to sort in Python."""
-    return ways[:1] if case.is_large else ways
+def _few(ways: Sequence[Way], case: Case, expected: Answer) -> tuple[Sequence[Way], Case, Answer]:
+    """Of large rows, which take long to sort in Python, the first ones, by the first way."""
+    if not case.is_large:
+        return ways, case, expected
+    few = case.few()
+    return ways[:1], few, expected.first_rows(len(few.rows))
 
 
 def shards(ways: Sequence[Way], case: Case, expected: Answer) -> Iterator[Held]:
     """Rows cut into ranges of tokens, merged by maxima and integer sums."""
     if not case.is_plain:
         return
+    ways, case, expected = _few(ways, case, expected)
     wanted, numbers = whole_of(expected), uniforms_of(case, FEW)
     count = shard_count(case.vocabulary)
-    for way in _few(ways, case):
+    for way in ways:
         yield Held(f"in {count}", way.label, merged(way, case, count, numbers), wanted)
 
 
@@ -272,11 +275,12 @@ def permuted(ways: Sequence[Way], case: Case, expected: Answer) -> Iterator[Held
     """The tokens in another order: the law goes with them."""
     if case.is_adjusted:
         return
+    ways, case, expected = _few(ways, case, expected)
     tied, numbers = ties_at_the_cut(case, expected), uniforms_of(case, FEW)
     every = permutations(case.vocabulary)
     for name, permutation in islice(every, 1) if case.is_large else every:
         wanted = law_to_move(case, expected, permutation, tied, numbers)
-        for way in _few(ways, case):
+        for way in ways:
             yield Held(name, way.label, moved(way, case, permutation, tied), wanted)
 
 

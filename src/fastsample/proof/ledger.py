@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -16,23 +17,53 @@ from .cases import Case
 from .invariants import Held, Invariant
 from .report import Line, Mismatch
 
+COMPARED = ("token", "masses", "logprobs", "laws")
+
+
+@dataclass
+class Book:
+    """What a ledger holds, in plain data: it may come from another process.
+
+    Attributes
+    ----------
+    cases, mismatches : int
+    seconds : float
+    compared : dict
+        How many tokens, masses, log-probabilities and values of laws were compared.
+    deviations : dict
+        Of each variant and way a hash of what it answered otherwise than the reference; "" of none.
+    first : Mismatch or None
+    """
+
+    cases: int = 0
+    mismatches: int = 0
+    seconds: float = 0.0
+    compared: Counter[str] = field(default_factory=Counter)
+    deviations: dict[tuple[str, str], str] = field(default_factory=dict)
+    first: Mismatch | None = None
+
+    def add(self, other: Book) -> None:
+        """Enter what other ways came to on the same cases, or on fewer of them."""
+        self.cases = max(self.cases, other.cases)
+        self.mismatches += other.mismatches
+        self.seconds += other.seconds
+        self.compared += other.compared
+        self.deviations |= other.deviations
+        self.first = self.first or other.first
+
 
 class Ledger:
-    """The book of one invariant in one mode."""
+    """The book of one invariant in one mode, and how it is kept."""
 
     def __init__(self, invariant: Invariant, reduction: str) -> None:
         self._invariant = invariant
         self.reduction, self.of_default = reduction, invariant.of_default
-        self._cases, self._mismatches, self._seconds = 0, 0, 0.0
-        self._compared = {"token": 0, "masses": 0, "logprobs": 0, "laws": 0}
-        # Of every way: what it answered otherwise than the reference, if anything.
-        self._deviations: dict[tuple[str, str], Any] = {}
-        self._first: Mismatch | None = None
+        self.book = Book()
 
     @property
     def tokens(self) -> int:
         """How many tokens were compared so far."""
-        return self._compared["token"]
+        return self.book.compared["token"]
 
     def ask(self, ways: list[Way], case: Case, expected: Answer) -> list[Held]:
         """Ask the invariant of one case, and write down what came."""
@@ -46,94 +77,102 @@ class Ledger:
                 held.append(one)
                 self._enter(case, one)
         except Exception as error:
-            self._enter_error(case, held, error)
-        self._cases += bool(held)
-        self._seconds += perf_counter() - started
+            before = f"after {held[-1].variant} of {held[-1].way}" if held else "at the start"
+            self.fail(case, error, before)
+        self.book.cases += bool(held)
+        self.book.seconds += perf_counter() - started
         return held
 
     def _enter(self, case: Case, held: Held) -> None:
         expected = _as_far_as(held.expected, held.got)
         key = (held.variant, held.way)
-        self._deviations.setdefault(key, None)
-        differ = differing(expected, held.got)
-        for name in self._compared:
-            self._compared[name] += held.got.size(name)
-        for name in differ:
+        self.book.deviations.setdefault(key, "")
+        for name in COMPARED:
+            self.book.compared[name] += held.got.size(name)
+        for name in differing(expected, held.got):
             wanted, found = expected.parts()[name], held.got.parts()[name]
-            self._mismatches += count_differences(wanted, found)
+            self.book.mismatches += count_differences(wanted, found)
             self._deviate(key, case.name, name, *found)
-            if self._first is None:
-                self._first = self._mismatch(case, held.variant, held.way, name, wanted, found)
+            if self.book.first is None:
+                place = place_of_difference(name, wanted, found)
+                sides = _sides(name, wanted, found, *place)
+                self.book.first = self._mismatch(case, place, *key, name, *sides)
 
-    def _enter_error(self, case: Case, held: list[Held], error: Exception) -> None:
-        """A question that ends in an error is a mismatch: the reference had an answer."""
-        self._mismatches += 1
-        before = f"after {held[-1].variant} of {held[-1].way}" if held else "at the start"
-        self._deviate((f"error {before}", ""), case.name, repr(error))
-        if self._first is None:
-            row = self._mismatch(case, before, "", "error", (), ())
-            self._first = replace(row, expected="an answer", got=repr(error))
+    def fail(self, case: Case, error: Exception, variant: str, way: str = "") -> None:
+        """Enter a question that ends in an error as a mismatch: the reference had an answer."""
+        self.book.mismatches += 1
+        self._deviate((f"error {variant}", way), case.name, repr(error))
+        told = (variant, way, "error", "an answer", repr(error))
+        self.book.first = self.book.first or self._mismatch(case, (0, 0), *told)
 
     def _deviate(self, key: tuple[str, str], *what: Any) -> None:
-        digest = self._deviations.get(key) or hashlib.sha256()
+        digest = hashlib.sha256(self.book.deviations.get(key, "").encode())
         for one in what:
             digest.update(one.tobytes() if isinstance(one, np.ndarray) else one.encode())
-        self._deviations[key] = digest
+        self.book.deviations[key] = digest.hexdigest()
 
-    def _mismatch(
-        self,
-        case: Case,
-        variant: str,
-        way: str,
-        part: str,
-        wanted: tuple[NDArray[Any], ...],
-        found: tuple[NDArray[Any], ...],
-    ) -> Mismatch:
-        row, draw = place_of_difference(part, wanted, found)
-        place = case.place_of(row)
-        expected, got = _sides(part, wanted, found, row, draw)
-        return Mismatch(
-            invariant=self._invariant.name,
-            reduction=self.reduction,
-            variant=variant,
-            way=way,
-            case=case.name,
-            row=row,
-            vocabulary=case.vocabulary,
-            kind=case.kinds[row],
-            parameters=case.filters_of(row),
-            seed=place["seed"],
-            position=place["position"],
-            stream=place["stream"] + (draw if part == "token" else 0),
-            part=part,
-            expected=expected,
-            got=got,
-        )
+    def _mismatch(self, case: Case, place: tuple[int, int], *what: str) -> Mismatch:
+        return mismatch(case, place, self._invariant.name, self.reduction, *what)
 
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The ways by equal answers, those that agree with the reference first."""
         by_answer: dict[str, list[tuple[str, str]]] = {"": []}
-        for key, digest in self._deviations.items():
-            by_answer.setdefault(digest.hexdigest() if digest else "", []).append(key)
-        groups = [list(_labels(group, list(self._deviations))) for group in by_answer.values()]
+        for key, digest in self.book.deviations.items():
+            by_answer.setdefault(digest, []).append(key)
+        everyone = list(self.book.deviations)
+        groups = [list(_labels(group, everyone)) for group in by_answer.values()]
         groups[0].insert(0, "reference")
         return tuple(map(tuple, groups))
 
     def line(self) -> Line:
         """What it comes to."""
+        book = self.book
         return Line(
             invariant=self._invariant.name,
             reduction=self.reduction,
-            cases=self._cases,
-            tokens=self._compared["token"],
-            masses=self._compared["masses"],
-            logprobs=self._compared["logprobs"],
-            laws=self._compared["laws"],
-            mismatches=self._mismatches,
-            seconds=round(self._seconds, 3),
+            cases=book.cases,
+            tokens=book.compared["token"],
+            masses=book.compared["masses"],
+            logprobs=book.compared["logprobs"],
+            laws=book.compared["laws"],
+            mismatches=book.mismatches,
+            seconds=round(book.seconds, 3),
             groups=self.groups(),
-            first=self._first,
+            first=book.first,
         )
+
+
+def mismatch(
+    case: Case,
+    place: tuple[int, int],
+    invariant: str,
+    reduction: str,
+    variant: str,
+    way: str,
+    part: str,
+    expected: str,
+    got: str,
+) -> Mismatch:
+    """Describe a mismatch at a place of a case: a row, and which of its draws."""
+    row, draw = place
+    first = case.place_of(row)
+    return Mismatch(
+        invariant=invariant,
+        reduction=reduction,
+        variant=variant,
+        way=way,
+        case=case.name,
+        row=row,
+        vocabulary=case.vocabulary,
+        kind=case.kinds[row],
+        parameters=case.filters_of(row),
+        seed=first["seed"],
+        position=first["position"],
+        stream=first["stream"] + (draw if part == "token" else 0),
+        part=part,
+        expected=expected,
+        got=got,
+    )
 
 
 def _labels(group: list[tuple[str, str]], everyone: list[tuple[str, str]]) -> list[str]:

@@ -59,6 +59,7 @@ class Line:
     mismatches : int
         How many of all these are not equal, and how many questions ended in an error.
     seconds : float
+        Of this process and of the child that goes on beside, added up.
     groups : tuple of tuple of str
         The ways, by equal answers over all cases; those of the first agree with the reference.
     first : Mismatch or None

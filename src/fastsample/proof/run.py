@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from time import perf_counter
 from typing import Any
@@ -15,16 +17,26 @@ from numpy.typing import NDArray
 
 from fastsample.engines import has_native
 
-from .answers import Answer, Doors, Way
+from .answers import Answer, Doors, Way, seen_once
 from .cases import Case, cases_of, fixed_cases, given_case, large_case, random_case, wide_case
+from .child import Child, NoChildError
 from .conditions import conditions
 from .invariants import INVARIANTS, Held
-from .ledger import Ledger
+from .ledger import Book, Ledger
 from .report import Report
 from .rows import Dice
 from .shown import PLAIN, Tally, fast_tokens, plain_tokens
 from .vocabulary import drawn, pieces, uniforms_of
-from .ways import default_way, engines_here, threads_allowed, ways
+from .ways import (
+    IN_FULL,
+    IN_FULL_FROM,
+    Engines,
+    default_way,
+    engines_here,
+    settle_in,
+    threads_allowed,
+    ways,
+)
 
 MODES = ("exact", "fixed")
 FIRST_RANDOM = 1000
@@ -33,13 +45,15 @@ GIVEN_AT_ONCE = 2
 LARGE_AT = 5
 """Of so many random cases one is large, where there is time."""
 LEAST_RANDOM = 2
-LEAST_SHARE = 0.15
+LEAST_SHARE = 0.05
 """Of the time, for random cases: that much is added where the fixed ones took longer."""
 WIDE_DRAWS = 4096
 WIDE_DRAWS_SLOW = 64
-"""Others than the native engine, and the reference in fixed, take a millisecond for each."""
+"""Numba, and the reference in fixed, take a millisecond for each."""
 
 Tell = Callable[[float, int], None]
+Beside = tuple[Engines, dict[tuple[str, str], Book]]
+"""What a child says: which engines it has asked, and all that was compared."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +70,29 @@ class Wish:
 
 
 class Proof:
-    """Everything that is counted while a proof goes on."""
+    """Everything that is counted while a proof goes on.
 
-    def __init__(self, wish: Wish) -> None:
-        self._wish, self._started = wish, perf_counter()
-        self._engines, self._absent = engines_here(wish.quick)
+    Parameters
+    ----------
+    wish : Wish
+    engines : Engines, optional
+    is_beside : bool
+        Whether this is the child's part, which asks the engines that are asked there.
+    """
+
+    def __init__(self, wish: Wish, engines: Engines | None = None, is_beside: bool = False) -> None:
+        self._wish, self._started, self._is_beside = wish, perf_counter(), is_beside
+        self._is_brief = is_beside and wish.quick
+        self._engines = engines or engines_here(wish.quick)
         self._ledgers = {
             (mode, invariant.name): Ledger(invariant, mode)
             for mode in MODES
             for invariant in INVARIANTS
             if mode in invariant.modes
         }
-        self._ways = {mode: ways(wish.doors, self._engines, mode) for mode in (*MODES, "fast")}
+        asked = self._engines.beside if is_beside else self._engines.here
+        self._ways = {mode: ways(wish.doors, asked, mode) for mode in (*MODES, "fast")}
+        self._modes = [mode for mode in MODES if self._ways[mode]]
         self._fast = [Tally(f"fast, {way.label}") for way in self._ways["fast"]]
         self._plain = Tally(PLAIN)
         self._rows = self._logits = self._largest = 0
@@ -79,29 +104,35 @@ class Proof:
 
     def hold(self, case: Case, fingerprint: Any = None, origin: str = "fixed") -> None:
         """Ask everything of one case."""
+        is_in_full = not self._is_brief or self._cases.total() % IN_FULL == IN_FULL_FROM
+        case = case.few() if self._is_brief else case
         self._rows += len(case.rows)
         self._logits += case.rows.size
         self._largest = max(self._largest, case.vocabulary)
         self._cases[origin] += 1
-        for mode in MODES:
+        for mode in self._modes:
             expected = self._expected(mode, case)
             if expected is None:
                 continue
             for (of_mode, _), ledger in self._ledgers.items():
-                if of_mode == mode:
+                is_first = ledger is self._first_of(mode)
+                if of_mode == mode and (is_in_full or is_first):
                     held = ledger.ask(self._asked(ledger), case, expected)
-                    if fingerprint is not None and ledger is self._first_of(mode):
+                    if fingerprint is not None and is_first:
                         _add(fingerprint, held)
-            if mode == "exact":
+            if mode == "exact" and not self._is_beside:
                 self._show(case, expected)
         self._report_progress()
 
     def _expected(self, mode: str, case: Case) -> Answer | None:
         """The reference's answer; None where it has none, which the first line then tells."""
-        oracle, answers = self._oracle(mode), []
+        answers = []
 
         def ask() -> Iterator[Held]:
-            answers.append(replace(oracle.whole(case), laws=oracle.laws(case).laws))
+            oracle = self._oracle(mode)
+            masses = oracle.masses(case.rows, case.settings)
+            laws = oracle.laws(case).laws
+            answers.append(replace(seen_once(case, mode), masses=masses, laws=laws))
             yield from ()
 
         self._first_of(mode).write(case, ask())
@@ -109,8 +140,9 @@ class Proof:
 
     def _asked(self, ledger: Ledger) -> list[Way]:
         here = self._ways[ledger.reduction]
-        more = [default_way(self._wish.doors, ledger.reduction)] if ledger.of_default else []
-        return [*here, *more]
+        if self._is_beside or not ledger.of_default:
+            return here
+        return [*here, default_way(self._wish.doors, ledger.reduction)]
 
     def _first_of(self, mode: str) -> Ledger:
         return self._ledgers[mode, INVARIANTS[0].name]
@@ -124,19 +156,25 @@ class Proof:
     def hold_wide(self) -> None:
         """Draw often from a wide law, where a sum that is off by little moves some draws."""
         case = wide_case(WIDE_DRAWS)
-        exact = self._wide_answer(case)
-        few = replace(case, draws=WIDE_DRAWS_SLOW)
-        fixed = Answer(tokens=self._oracle("fixed").draw(few.rows, few.settings, few.draws))
-        for mode, expected in (("exact", exact), ("fixed", fixed)):
+        for mode in self._modes:
+            expected = self._wide_exact(case) if mode == "exact" else self._wide_fixed(case)
             ledger = self._first_of(mode)
             ledger.write(case, self._wide_draws(self._asked(ledger), case, expected))
+            if mode == "exact" and not self._is_beside:
+                self._show_wide(case, expected)
+
+    def _show_wide(self, case: Case, exact: Answer) -> None:
         for tally, way in zip(self._fast, self._ways["fast"], strict=True):
             number = _wide_count(way)
             part, cut = replace(case, draws=number), _first_draws(exact, number)
             tally.ask(part, cut, lambda way=way, part=part: fast_tokens(way, part))  # type: ignore[misc]
         self._plain.ask(case, exact, lambda: plain_tokens(case))
 
-    def _wide_answer(self, case: Case) -> Answer:
+    def _wide_fixed(self, case: Case) -> Answer:
+        oracle = self._oracle("fixed")
+        return Answer(tokens=oracle.draw(case.rows, case.settings, WIDE_DRAWS_SLOW))
+
+    def _wide_exact(self, case: Case) -> Answer:
         """By the reference's masses, but all draws of one running sum: each takes it long."""
         kept = pieces(self._oracle("exact").masses(case.rows, case.settings))
         numbers = uniforms_of(case, case.draws)
@@ -170,9 +208,20 @@ class Proof:
             self.hold(case, digest, origin)
         return digest.hexdigest()
 
-    def _proved(self) -> bool:
-        """Whether each mode was held to the reference at all: nothing compared is no proof."""
-        return all(self._first_of(mode).tokens for mode in MODES)
+    def books(self) -> dict[tuple[str, str], Book]:
+        """All that was compared, by mode and invariant."""
+        return {key: ledger.book for key, ledger in self._ledgers.items()}
+
+    def add(self, child: Child) -> None:
+        """Enter what a child has held beside; its end without an answer is a mismatch."""
+        try:
+            self._engines, books = child.answer()
+        except RuntimeError as error:
+            names = ", ".join(name for name, _ in self._engines.beside)
+            self._first_of("exact").fail(random_case(0), error, "beside", names)
+            return
+        for key, book in books.items():
+            self._ledgers[key].book.add(book)
 
     def report(self, fingerprint: str, of_logits: str | None) -> Report:
         """What it comes to."""
@@ -183,7 +232,7 @@ class Proof:
             and all(self._first_of(mode).tokens for mode in MODES),
             invariants=lines,
             shown=tuple(tally.shown() for tally in (*self._fast, self._plain)),
-            conditions=conditions(self._engines, self._absent, self._largest, empty),
+            conditions=conditions(self._engines, self._largest, empty),
             fingerprint=fingerprint,
             logits_fingerprint=of_logits,
             tokens=self.tokens,
@@ -211,7 +260,7 @@ def _first_draws(answer: Answer, number: int) -> Answer:
 
 def _wide_count(way: Way) -> int:
     """How many draws of a wide law it takes little time to make."""
-    is_quick = way.engine == "native" or (way.engine is None and has_native())
+    is_quick = way.engine in ("native", "torch") or (way.engine is None and has_native())
     return WIDE_DRAWS if is_quick else WIDE_DRAWS_SLOW
 
 
@@ -228,21 +277,51 @@ def random_cases(wish: Wish) -> Iterator[tuple[str, Case]]:
 
 
 def prove(wish: Wish) -> Report:
-    """Hold the fixed cases, then the user's, then random ones until the time is over.
+    """Hold every case here, and in a child beside by the engines that are asked there."""
+    engines = engines_here(wish.quick)
+    with threads_allowed(), ExitStack() as children:
+        child = None
+        if engines.beside:
+            try:
+                child = children.enter_context(Child(partial(_beside, wish, engines)))
+            except NoChildError as reason:
+                engines = engines.without_child(str(reason))
+        proof = Proof(wish, engines)
+        fingerprints = _hold_fixed(proof, wish)
+        _go_on(proof, wish, LEAST_RANDOM)
+        if child is not None:
+            proof.add(child)
+    return proof.report(*fingerprints)
 
-    A few random ones there are in any case, and time for them.
-    """
+
+def _beside(wish: Wish, engines: Engines, alive: Callable[[], None]) -> Beside:
+    """What a child does: the same cases, as far as the time goes; no random ones in a quick run."""
+    settle_in()
+    engines = engines.that_run()
+    wish = replace(wish, tell=lambda *_: alive())
+    proof = Proof(wish, engines, is_beside=True)
+    if engines.beside:
+        _hold_fixed(proof, wish)
+        if not wish.quick:
+            _go_on(proof, wish, 0)
+    return engines, proof.books()
+
+
+def _hold_fixed(proof: Proof, wish: Wish) -> tuple[str, str | None]:
+    """Hold the fixed cases, then the user's; returns the fingerprints."""
     values, good = wish.values, wish.good
-    with threads_allowed():
-        proof = Proof(wish)
-        fingerprint = proof.fingerprint(fixed_cases())
-        of_logits = None if values is None else proof.fingerprint(cases_of(values, good), "given")
-        proof.hold_wide()
-        end = max(wish.seconds, proof.elapsed + LEAST_SHARE * wish.seconds)
-        made = 0
-        for origin, case in random_cases(wish):
-            if made >= LEAST_RANDOM and proof.elapsed >= end:
-                break
-            proof.hold(case, origin=origin)
-            made += origin == "random"
-    return proof.report(fingerprint, of_logits)
+    fingerprint = proof.fingerprint(fixed_cases())
+    of_logits = None if values is None else proof.fingerprint(cases_of(values, good), "given")
+    proof.hold_wide()
+    return fingerprint, of_logits
+
+
+def _go_on(proof: Proof, wish: Wish, least: int) -> None:
+    """Hold random cases until the time is over, so many at least, and with time for them."""
+    end = max(wish.seconds, proof.elapsed + (LEAST_SHARE * wish.seconds if least else 0))
+    made = 0
+    for origin, case in random_cases(wish):
+        if made >= least and proof.elapsed >= end:
+            break
+        proof.hold(case, origin=origin)
+        made += origin == "random"

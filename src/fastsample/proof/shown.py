@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .answers import Answer, Way
 from .cases import Case
-from .ledger import told
+from .ledger import mismatch, told
 from .report import Mismatch, Shown
 from .vocabulary import uniforms
 
@@ -30,7 +30,7 @@ class Tally:
             self.add(case, exact, draw())
         except Exception as error:
             self._errors += 1
-            self._remember(case, 0, 0, "error", "an answer", repr(error))
+            self._remember(case, (0, 0), "error", "an answer", repr(error))
 
     def add(self, case: Case, exact: Answer, tokens: NDArray[np.int64]) -> None:
         """Count one case; a token below 0 is none."""
@@ -42,32 +42,13 @@ class Tally:
         if np.any(differ):
             row, draw = (int(at) for at in np.argwhere(differ)[0])
             sides = (told("token", (one,), row, draw) for one in (exact.tokens, tokens))
-            self._remember(case, row, draw, "token", *sides)
+            self._remember(case, (row, draw), "token", *sides)
 
-    def _remember(
-        self, case: Case, row: int, draw: int, part: str, expected: str, got: str
-    ) -> None:
+    def _remember(self, case: Case, place: tuple[int, int], *what: str) -> None:
         """Keep the first."""
-        if self._first is not None:
-            return
-        place = case.place_of(row)
-        self._first = Mismatch(
-            invariant="none",
-            reduction="fast" if self._name != PLAIN else "none",
-            variant="",
-            way=self._name,
-            case=case.name,
-            row=row,
-            vocabulary=case.vocabulary,
-            kind=case.kinds[row],
-            parameters=case.filters_of(row),
-            seed=place["seed"],
-            position=place["position"],
-            stream=place["stream"] + draw,
-            part=part,
-            expected=expected,
-            got=got,
-        )
+        if self._first is None:
+            reduction = "fast" if self._name != PLAIN else "none"
+            self._first = mismatch(case, place, "none", reduction, "", self._name, *what)
 
     def shown(self) -> Shown:
         """What it comes to."""

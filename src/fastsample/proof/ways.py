@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
+from typing import NamedTuple
 
-from fastsample.engines import has_native, has_numba
+from fastsample.engines import has_native, has_numba, has_torch, resolve
 
 from .answers import Doors, Way
 
@@ -30,38 +31,92 @@ def _native(_quick: bool) -> Found:
 
 
 def _numba(quick: bool) -> Found:
-    if not has_numba():
-        return (), "numba is not installed"
-    if quick and has_native():
+    if quick and has_native() and has_numba():
         return (), "left out for a quick run: it compiles for seconds first"
-    return (None,), ""
+    return _other("numba", has_numba)(quick)
 
 
-def _torch(_quick: bool) -> Found:
-    return (), "not asked: it has exact alone, and tests of its own hold it to native"
+def _other(name: str, is_installed: Callable[[], bool]) -> Callable[[bool], Found]:
+    """How an engine without instruction sets is looked for; where it is there, it is not loaded."""
+
+    def look(_quick: bool) -> Found:
+        return ((None,), "") if is_installed() else ((), _refusal(name))
+
+    return look
+
+
+def _refusal(name: str) -> str:
+    try:
+        resolve(name)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 ENGINES: dict[str, Callable[[bool], Found]] = {
     "native": _native,
     "numba": _numba,
-    "torch": _torch,
+    "torch": _other("torch", has_torch),
 }
 """Every engine but the reference, which gives the answers that these are held to."""
 
+OF_TORCH = ("torch",)
+"""Engines that have exact alone, and are asked in a forked child, which goes on beside. Torch takes
+seconds to load, its threads do not survive a fork, and how many it has is the user's to say. A call
+takes milliseconds, however small its rows, so such an engine is held to fewer cases."""
+IN_FULL, IN_FULL_FROM = 6, 1
+"""Of so many cases a quick run holds one in full by the engines beside; from the second on, so that
+a sequence is among them."""
+IN_PART = (
+    "a quick run asks it no random cases, few large rows, and all lines in one case of "
+    f"{IN_FULL}, else the first"
+)
 
-def engines_here(quick: bool) -> tuple[list[tuple[str, str | None]], dict[str, str]]:
-    """Engines with their instruction sets, the default first; and for the rest why they are not.
 
-    Where none but the reference is there, the invariants are asked of that.
+class Engines(NamedTuple):
+    """Engines with their instruction sets, the default first; and what is not asked, and why.
+
+    Where none but the reference can be asked in this process, the invariants are asked of that.
     """
-    here: list[tuple[str, str | None]] = []
-    absent = {}
+
+    here: list[tuple[str, str | None]]
+    beside: list[tuple[str, str | None]]
+    not_asked: dict[str, str]
+
+    def without_child(self, reason: str) -> Engines:
+        """The same where there is no child to ask some of them in."""
+        why = f"it is asked in a forked child, and {reason}"
+        return self._without({name: why for name, _ in self.beside})
+
+    def that_run(self) -> Engines:
+        """The same once those beside are loaded: one may be there, and have nothing to run on."""
+        refusals = {name: _refusal(name) for name, _ in self.beside}
+        return self._without({name: why for name, why in refusals.items() if why})
+
+    def _without(self, refusals: dict[str, str]) -> Engines:
+        beside = [(name, isa) for name, isa in self.beside if name not in refusals]
+        return Engines(self.here, beside, {**self.not_asked, **refusals})
+
+
+def engines_here(quick: bool) -> Engines:
+    """Look for every engine of the table."""
+    found = Engines([], [], {})
     for name, look in ENGINES.items():
         isas, why = look(quick)
-        here += [(name, isa) for isa in reversed(isas)]
+        asked = found.beside if name in OF_TORCH else found.here
+        asked += [(name, isa) for isa in reversed(isas)]
+        if asked is found.beside and isas and quick:
+            why = why or IN_PART
         if why:
-            absent[name] = why
-    return here or [("reference", None)], absent
+            found.not_asked[name] = why
+    return found._replace(here=found.here or [("reference", None)])
+
+
+def settle_in() -> None:
+    """In a child, before anything is asked: give torch one thread, the only one that is left."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def default_way(doors: Doors, reduction: str) -> Way:
@@ -70,8 +125,12 @@ def default_way(doors: Doors, reduction: str) -> Way:
 
 
 def ways(doors: Doors, engines: list[tuple[str, str | None]], reduction: str) -> list[Way]:
-    """The ways to ask in one reduction mode."""
-    return [Way(doors, name, isa, reduction) for name, isa in engines]
+    """The ways to ask in one reduction mode, by engines that have it."""
+    return [
+        Way(doors, name, isa, reduction)
+        for name, isa in engines
+        if reduction == "exact" or name not in OF_TORCH
+    ]
 
 
 _lock = Lock()
