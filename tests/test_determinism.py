@@ -86,7 +86,7 @@ def test_grid(engine: Engine, reduction: str, offset: int, dtype: str) -> None:
     shuffled = np.random.default_rng(offset).permutation(N_ROWS)
     for order in (np.arange(N_ROWS), shuffled):
         laid_out = placed(of_dtype(rows[order], dtype), offset)
-        for n_threads in THREADS if engine.name not in ("reference", "torch") else (1,):
+        for n_threads in engine.threads(*THREADS):
             for split in SPLITS:
                 found = answer(engine, laid_out, plan[order], reduction, n_threads, split)
                 right = expected(tuple(order.tolist()), reduction)
