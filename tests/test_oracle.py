@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import strided
 from strategies import BLOCKS, KINDS, random_draws, random_filters
 from support import HELD, Engine, make_job, make_plan, needs_held, sha256
 from tally import Tally
 
 from fastsample import reference
+from fastsample.proof.memory import laid_out
 
 pytestmark = needs_held
 nightly = pytest.mark.nightly
@@ -146,10 +146,10 @@ def layouts(rows: np.ndarray) -> dict[str, np.ndarray]:
     frozen.flags.writeable = False
     return {
         "plain": rows,
-        "padded": strided(rows, row_step + 12, 4),
-        "backwards": strided(rows, -row_step, 4),
-        "unaligned": strided(rows, row_step, 4, lead=1),
-        "odd stride": strided(rows, row_step + 7, 4),
+        "padded": laid_out(rows, row_step + 12, 4),
+        "backwards": laid_out(rows, -row_step, 4),
+        "unaligned": laid_out(rows, row_step, 4, offset=1),
+        "odd stride": laid_out(rows, row_step + 7, 4),
         "read-only": frozen,
     }
 
@@ -169,15 +169,15 @@ def test_batches_at_any_layout_and_thread_count(size):
     rows, plan = mixed_batch(np.random.default_rng(size), size)
     expected_tokens, expected_status = Engine("reference").sample(rows, plan)
     plan_before = plan.copy()
-    for name, laid_out in layouts(rows).items():
-        before = sha256(laid_out)
+    for name, there in layouts(rows).items():
+        before = sha256(there)
         for engine in HELD:
             for n_threads in engine.threads(1, 2, 3, 0):
-                tokens, status = engine.sample(laid_out, plan, n_threads)
+                tokens, status = engine.sample(there, plan, n_threads)
                 case = (name, engine, n_threads)
                 assert status.tolist() == expected_status.tolist(), case
                 assert tokens.tolist() == expected_tokens.tolist(), case
-        assert sha256(laid_out) == before, name
+        assert sha256(there) == before, name
     assert np.array_equal(plan, plan_before)
 
 
