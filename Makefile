@@ -2,14 +2,12 @@
 #
 #   make demo                                   the main job on recorded logits of a language model;
 #                                               builds first, for which pip needs the network once
-#   make test                                   the tests; those of torch and of a model are skipped;
-#                                               JOBS=2 is how many run at a time, `pytest` alone
-#                                               runs one
+#   make test                                   the tests; those of torch and of a model are skipped
 #   make test TORCH=torch==2.13.0 MODEL=1       installs torch, then a small model, and runs them all
 #   make lint                                   ruff and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`;
-#                                               JOBS=2 as above
+#                                               JOBS=2 is how many tests run at a time, in both
 #   make bench                                  what a token costs: tables, and speed.json, speed.svg
 #                                               in .benchmarks; a few minutes in which nothing else
 #                                               may run. TORCH=... adds torch to the rivals, README=1
