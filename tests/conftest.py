@@ -16,6 +16,23 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_configure() -> None:
+    """Share the processors with other workers; stop where FASTSAMPLE_LOGITS names no rows."""
+    share_processors()
+    require_rows()
+
+
+def share_processors() -> None:
+    """Leave torch as many threads as one of pytest-xdist's workers may have of the processors.
+
+    Its threads spin while they wait: those of two workers would keep each other from running.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+
+
+def require_rows() -> None:
     """Stop with one line where FASTSAMPLE_LOGITS names no file of rows."""
     path = os.environ.get("FASTSAMPLE_LOGITS")
     if not path:

@@ -11,6 +11,7 @@ from support import BAD_PARAM, FILTERS_OFF, Job, csr, make_job, make_plan
 
 from fastsample import reference
 from fastsample.engines.reference import filters
+from fastsample.proof.memory import laid_out
 
 F32 = np.float32
 FORMS = ("raw", "tempered", "processed")
@@ -57,22 +58,6 @@ DTYPES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
 # ---------------------------------------------------------------- places in memory
 
 
-def strided(rows: np.ndarray, row_step: int, step: int, lead: int = 0) -> np.ndarray:
-    """The same rows at any distance in bytes from row to row and from token to token.
-
-    Negative steps lay them down backwards. Steps that make rows overlap are the caller's fault.
-    """
-    n_rows, columns = rows.shape
-    item = rows.dtype.itemsize
-    spans = [(count - 1) * size for count, size in ((n_rows, row_step), (columns, step))]
-    before = lead + sum(-span for span in spans if span < 0)
-    after = item + sum(span for span in spans if span > 0)
-    memory = np.full(before + after, 0xFF, dtype=np.uint8)
-    view = np.ndarray(rows.shape, rows.dtype, memory, before, (row_step, step))
-    view[...] = rows
-    return view
-
-
 def anywhere(rng: Rng, rows: np.ndarray) -> np.ndarray:
     """The same rows somewhere in memory: reversed, transposed, padded, unaligned or plain."""
     n_rows, columns = rows.shape
@@ -84,9 +69,9 @@ def anywhere(rng: Rng, rows: np.ndarray) -> np.ndarray:
     if way == 0:
         return rows
     if way == 1 and columns > 1:
-        return strided(rows, item, n_rows * item + gap, lead)
+        return laid_out(rows, item, n_rows * item + gap, lead)
     sign = int(rng.choice([1, -1]))
-    return strided(rows, sign * (columns * abs(step) + gap), step, lead)
+    return laid_out(rows, sign * (columns * abs(step) + gap), step, lead)
 
 
 # ---------------------------------------------------------------- adjustments

@@ -174,6 +174,10 @@ class Engine:
     def is_native(self) -> bool:
         return self.name == "native"
 
+    def threads(self, *counts: int) -> tuple[int, ...]:
+        """Those numbers of threads that are worth asking for: all but native ignore the number."""
+        return counts if self.is_native else counts[:1]
+
     @property
     def reductions(self) -> tuple[str, ...]:
         return ("exact",) if self.name in OF_TENSORS else ("exact", "fixed", "fast")

@@ -17,6 +17,8 @@ from support import Engine, Outcome, differing, make_job, make_outcome
 from test_oracle_jobs import joined
 from test_sampler_travels import holds_in_a_child
 
+from fastsample.proof.memory import laid_out
+
 N_ROWS, COLUMNS = 21, 1037
 THREADS = (1, 2, 3, 8)
 SPLITS = (1, 7, N_ROWS)
@@ -38,16 +40,6 @@ def of_dtype(rows: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "bfloat16":
         return (rows.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return rows.astype(dtype)
-
-
-def placed(rows: np.ndarray, offset: int) -> np.ndarray:
-    """The rows, the first so far past a multiple of 64 bytes, and so much between two of them."""
-    step = rows.shape[1] * rows.itemsize + offset
-    memory = np.full(len(rows) * step + 128, 0xFF, dtype=np.uint8)
-    lead = -memory.ctypes.data % 64 + offset
-    view = np.ndarray(rows.shape, rows.dtype, memory, lead, (step, rows.itemsize))
-    view[...] = rows
-    return view
 
 
 def answer(
@@ -85,10 +77,11 @@ def test_grid(engine: Engine, reduction: str, offset: int, dtype: str) -> None:
     rows, plan = rows_and_plan()
     shuffled = np.random.default_rng(offset).permutation(N_ROWS)
     for order in (np.arange(N_ROWS), shuffled):
-        laid_out = placed(of_dtype(rows[order], dtype), offset)
-        for n_threads in THREADS if engine.name not in ("reference", "torch") else (1,):
+        typed = of_dtype(rows[order], dtype)
+        there = laid_out(typed, COLUMNS * typed.itemsize + offset, typed.itemsize, offset)
+        for n_threads in engine.threads(*THREADS):
             for split in SPLITS:
-                found = answer(engine, laid_out, plan[order], reduction, n_threads, split)
+                found = answer(engine, there, plan[order], reduction, n_threads, split)
                 right = expected(tuple(order.tolist()), reduction)
                 assert differing(right, found) == [], (n_threads, split)
 

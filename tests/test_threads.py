@@ -61,6 +61,22 @@ def test_every_row_is_answered_once(engine: Engine, n_threads: int) -> None:
         assert not status.any()
 
 
+@pytest.mark.torch
+def test_threads_of_torch_change_nothing() -> None:
+    """They are its own: it has as many as it was told to have, whatever is asked for."""
+    torch = pytest.importorskip("torch")
+    plan = make_plan(len(WIDE), **PLAN, stream=range(len(WIDE)))
+    expected, _ = Engine("reference").sample(WIDE, plan)
+    before = torch.get_num_threads()
+    try:
+        for n_threads in (1, 2, 3):
+            torch.set_num_threads(n_threads)
+            tokens, _ = Engine("torch").sample(WIDE, plan)
+            assert tokens.tolist() == expected.tolist(), n_threads
+    finally:
+        torch.set_num_threads(before)
+
+
 # ---------------------------------------------------------------- side by side
 
 

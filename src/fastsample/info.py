@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ._version import __version__
-from .engines import has_native, resolve, usable
+from .engines import has_native, installed, resolve
 from .reference import RULE_VERSION
+
+_VERSIONED = ("numba", "torch", "triton")
+"""Engines whose bits another package has a part in."""
 
 
 def info() -> dict[str, Any]:
@@ -20,8 +23,8 @@ def info() -> dict[str, Any]:
         version : str
         rule_version : int, the version of the sampling rule; equal numbers mean equal tokens
         engine : str, the engine that calls use unless they name another
-        engines : tuple of str, those that can run here
-        numba, torch : str or None, the version of each, where that engine can run
+        engines : tuple of str, those that are installed; "triton" needs a GPU as well
+        numba, torch, triton : str or None, the version of each, where that engine is installed
         isa : str or None, the instruction set that calls use unless they name another; None where
             the compiled extension, which alone has any, is not installed
         isa_compiled : tuple of str, those in the extension
@@ -37,13 +40,13 @@ def info() -> dict[str, Any]:
     >>> fastsample.info()["rule_version"]
     1
     """
-    engines = usable()
+    engines = installed()
     return {
         "version": __version__,
         "rule_version": RULE_VERSION,
         "engine": resolve().name,
         "engines": engines,
-        **{name: package_version(name) if name in engines else None for name in ("numba", "torch")},
+        **{name: package_version(name) if name in engines else None for name in _VERSIONED},
         **_kernels(),
     }
 

@@ -152,15 +152,16 @@ def has_triton() -> bool:
     return has_torch() and find_spec("triton") is not None
 
 
-def usable() -> tuple[str, ...]:
-    """Name the engines that can run here: those that a call without a name tries come first."""
-    can_run = {
+def installed() -> tuple[str, ...]:
+    """Name the engines that are installed: those that a call without a name tries come first."""
+    are_there = {
         "native": has_native(),
         "numba": has_numba(),
         "reference": True,
         "torch": has_torch(),
+        "triton": has_triton(),
     }
-    return tuple(name for name, can in can_run.items() if can)
+    return tuple(name for name, is_there in are_there.items() if is_there)
 
 
 def resolve(name: str | None = None, isa: str | None = None) -> Engine:

@@ -70,6 +70,7 @@ def conditions(
         "numpy": np.__version__,
         **({"numba": facts["numba"]} if "numba" in names else {}),
         **({"torch": f"{facts['torch']} on the CPU"} if "torch" in names else {}),
+        **({"triton": f"{facts['triton']} on a GPU"} if "triton" in names else {}),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_name(),
         "processors": os.cpu_count(),

@@ -19,14 +19,16 @@ _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
 )
 
 
-def laid_out(
-    rows: NDArray[Any], row_step: int, step: int, offset: int = 0, before: int = 0
-) -> NDArray[Any]:
-    """The same rows at these distances in bytes, from an address that is `offset` past a line."""
-    n_rows, columns = rows.shape
-    size = before + offset + abs(row_step) * n_rows + abs(step) * columns + 2 * _LINE
+def laid_out(rows: NDArray[Any], row_step: int, step: int, offset: int = 0) -> NDArray[Any]:
+    """The same rows at these distances in bytes, in memory from `offset` past a cache line on.
+
+    Negative steps lay them down backwards. Steps that make rows overlap are the caller's fault.
+    """
+    spans = [max(0, n - 1) * by for n, by in zip(rows.shape, (row_step, step), strict=True)]
+    before = offset - sum(span for span in spans if span < 0)
+    size = _LINE + before + sum(span for span in spans if span > 0) + rows.itemsize
     memory = np.full(size, 0xFF, dtype=np.uint8)
-    start = -memory.ctypes.data % _LINE + offset + before
+    start = -memory.ctypes.data % _LINE + before
     view: NDArray[Any] = np.ndarray(rows.shape, rows.dtype, memory, start, (row_step, step))
     view[...] = rows
     return view
@@ -47,7 +49,7 @@ def places(rows: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
     yield "every other column", laid_out(rows, 2 * columns * item, 2 * item)
     yield "columns first", laid_out(rows, item, n_rows * item)
     length = columns * item
-    yield "backwards", laid_out(rows, -length, -item, before=n_rows * length)
+    yield "backwards", laid_out(rows, -length, -item)
     odd = laid_out(rows, columns * item + 1, item, 1)
     odd.flags.writeable = False
     yield "unaligned, read-only", odd

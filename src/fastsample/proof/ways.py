@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
 
-from fastsample.engines import has_native, has_numba, has_torch, resolve
+from fastsample.engines import has_native, has_numba, has_torch, has_triton, resolve
 
 from .answers import Doors, Way
 
@@ -45,6 +47,15 @@ def _other(name: str, is_installed: Callable[[], bool]) -> Callable[[bool], Foun
     return look
 
 
+def _triton(quick: bool) -> Found:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return (), "this process has its GPU in use, and a forked child cannot use that"
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return (), "left out where it is interpreted: that takes minutes"
+    return _other("triton", has_triton)(quick)
+
+
 def _refusal(name: str) -> str:
     try:
         resolve(name)
@@ -57,10 +68,11 @@ ENGINES: dict[str, Callable[[bool], Found]] = {
     "native": _native,
     "numba": _numba,
     "torch": _other("torch", has_torch),
+    "triton": _triton,
 }
 """Every engine but the reference, which gives the answers that these are held to."""
 
-OF_TORCH = ("torch",)
+OF_TORCH = ("torch", "triton")
 """Engines that have exact alone, and are asked in a forked child, which goes on beside. Torch takes
 seconds to load, its threads do not survive a fork, and how many it has is the user's to say. A call
 takes milliseconds, however small its rows, so such an engine is held to fewer cases."""
