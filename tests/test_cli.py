@@ -286,6 +286,7 @@ def test_info_without_the_extension(monkeypatch, with_numba):
         monkeypatch.setattr(room, "has_native", lambda: False)
     monkeypatch.setattr(engines, "has_numba", lambda: with_numba)
     monkeypatch.setattr(engines, "has_torch", lambda: False)
+    monkeypatch.setattr(engines, "has_triton", lambda: False)
     if with_numba and not has_numba():
         pytest.skip("numba is not installed")
     page = run("info").stdout
