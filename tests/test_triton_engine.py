@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from held import CHAINS, HOLDER, hold_chain, hold_jobs, hold_largest, hold_recorded, hold_rows
 from strategies import Rng
-from support import Engine, Job, make_job, make_outcome, make_plan
+from support import Engine, Job, differing, make_job, make_outcome, make_plan
 
 import fastsample
 from fastsample import Sampler, engines, sample
@@ -68,10 +68,10 @@ def test_jobs_of_first_tokens() -> None:
 
 
 def test_jobs() -> None:
-    hold_jobs(TRITON, (92, 0), COLUMNS[:-1], 40, sets=False)
+    hold_jobs(TRITON, (92, 0), COLUMNS[:-1], 40)
 
 
-def test_totals_are_native_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_and_kept_sets_are_native_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """W itself, of which a log-probability may not show the last bits."""
     drawn = []
     draw = batch.draw
@@ -85,13 +85,14 @@ def test_totals_are_native_s(monkeypatch: pytest.MonkeyPatch) -> None:
         sets = HOLDER.kept_sets(job)
         expected = np.add.reduceat(sets.masses, sets.offsets[:-1])
         assert drawn.pop().total.tolist() == expected.tolist()
+        assert differing(sets, TRITON.kept_sets(job)) == []
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(1, 5))
 def test_more_jobs(part: int) -> None:
     hold_jobs(TRITON, (91, part), COLUMNS, 2_000, short)
-    hold_jobs(TRITON, (92, part), COLUMNS, 600, sets=False)
+    hold_jobs(TRITON, (92, part), COLUMNS, 600)
 
 
 # ---------------------------------------------------------------- whole vocabularies

@@ -182,7 +182,9 @@ def _tiles_of(n_blocks: int) -> _Tiles:
     if not INTERPRETED:
         return _TILES
     # There each operation costs about the same, whatever it takes; until that is much.
-    return _Tiles(1024, 256, 64, narrowed=64 if n_blocks > 256 else 8, ways=256)
+    few = _Tiles(scanned=1024, compared=256, weighed=64, narrowed=8, ways=256)
+    many = _Tiles(scanned=4096, compared=1024, weighed=1024, narrowed=256, ways=16)
+    return few if n_blocks <= 256 else many
 
 
 def programs_of(n_rows: int, n_blocks: int, device: torch.device) -> int:
