@@ -125,7 +125,7 @@ def test_recorded_rows() -> None:
     hold_recorded(TRITON, 92, 64)
 
 
-@pytest.mark.parametrize("size", [1, 16, 63, 64, 65, 4096])
+@pytest.mark.parametrize("size", [1, 63, 65, 4096])
 def test_equal_tokens_come_in_ascending_order(size: int) -> None:
     """Every cut falls among ties: the tokens that stay are the lowest."""
     rows = torch.zeros(9, size)
@@ -163,10 +163,10 @@ TOLD: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("told", TOLD, ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_tensors(logits: Any, dtype: str, told: dict[str, Any]) -> None:
-    logits = logits.to(getattr(torch, dtype))
+@pytest.mark.parametrize("at", range(len(TOLD)), ids=lambda at: str(TOLD[at]))
+def test_tensors(logits: Any, at: int) -> None:
+    told = TOLD[at]
+    logits = logits.to((torch.float32, torch.bfloat16, torch.float16)[at % 3])
     how = {**USUAL, **PLACE, **told, "presence_penalty": 0.5}
     same(sample(logits, **how), sample(logits, **how, **THERE))
 

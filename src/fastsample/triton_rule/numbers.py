@@ -105,13 +105,13 @@ _31_BITS = tl.constexpr(2**31 - 1)
 
 @triton.jit
 def needed(share: tl.tensor, total: tl.tensor) -> tl.tensor:
-    """ceil(P * W / 2**31), for P from 0 to 2**31 and W below 2**62; no product reaches 2**63."""
+    """ceil(P * W / 2**31), for P from 0 to 2**31 and W up to 2**62; no product reaches 2**63."""
     return share * (total >> 31) + ((share * (total & _31_BITS) + _31_BITS) >> 31)
 
 
 @triton.jit
 def scaled(u: tl.tensor, total: tl.tensor) -> tl.tensor:
-    """floor(U * W / 2**64), int64, for U in uint64 and W below 2**62."""
+    """floor(U * W / 2**64), int64, for U in uint64 and W up to 2**62."""
     return tl.umulhi(u, total.to(tl.uint64)).to(tl.int64)
 
 

@@ -43,21 +43,16 @@ def settle(
     n_rows = len(reals)
     table = torch.empty((n_rows, COLUMNS.value), dtype=torch.int64, device=device)
     block = triton.next_power_of_2(n_rows) if INTERPRETED else 64
+    marks = torch.zeros(n_rows, dtype=torch.bool) if bad is None else bad
     launch(
         *(_settle, (triton.cdiv(n_rows, block),), table),
         *_part(reals.view(torch.int64), REALS, 3, device),
         *_part(wholes, WHOLES, 2, device),
         *_place(place, device),
-        *(None if bad is None else beside(bad.view(torch.uint8), device), n_rows, block),
+        *_part(marks.view(torch.uint8).unsqueeze(1), ("the mark of a bad row",), 1, device),
+        *(n_rows, block),
     )
     return table
-
-
-def beside(part: Tensor, device: torch.device) -> Tensor:
-    """Take a tensor to a device, without waiting where the host has it; its rows lie together."""
-    if part.device == device:
-        return part.contiguous()
-    return part.contiguous().pin_memory().to(device, non_blocking=True)
 
 
 def _part(numbers: Tensor, names: tuple[str, ...], count: int, device: torch.device) -> list[Any]:
@@ -65,28 +60,35 @@ def _part(numbers: Tensor, names: tuple[str, ...], count: int, device: torch.dev
     if not numbers.is_cpu:
         return [numbers.contiguous(), *[0] * count]
     rows = numbers[:, :count]
-    if bool((rows == rows[0]).all()):
+    if _are_alike(rows):
         return [None, *rows[0].tolist()]
     _refuse_in_a_graph(rows, names, device)
-    return [beside(numbers, device), *[0] * count]
+    numbers = numbers.contiguous()
+    if device.type == "cuda":
+        # A copy is not waited for where the host's memory stays in its place.
+        numbers = numbers.pin_memory().to(device, non_blocking=True)
+    return [numbers, *[0] * count]
 
 
 def _place(place: Tensor, device: torch.device) -> list[Any]:
     """As `_part`, and how much the stream grows by from row to row where numbers stand for all."""
+    step = 0
     if place.is_cpu and len(place) > 1:
         step = int(place[1, 2] - place[0, 2])
-        alike = place.clone()
-        alike[:, 2] -= step * torch.arange(len(place))
-        part, *numbers = _part(alike, PLACE, 3, device)
-        if part is None:
-            return [part, *numbers, step]
-    return [*_part(place, PLACE, 3, device), 0]
+        counted = place.clone()
+        counted[:, 2] -= step * torch.arange(len(place))
+        place, step = (counted, step) if _are_alike(counted) else (place, 0)
+    return [*_part(place, PLACE, 3, device), step]
 
 
-def _refuse_in_a_graph(numbers: Tensor, names: tuple[str, ...], device: torch.device) -> None:
+def _are_alike(rows: Tensor) -> bool:
+    return bool((rows == rows[0]).all())
+
+
+def _refuse_in_a_graph(rows: Tensor, names: tuple[str, ...], device: torch.device) -> None:
     if not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
         return
-    name = names[int((numbers != numbers[0]).any(0).nonzero()[0, 0])]
+    name = names[int((rows != rows[0]).any(0).nonzero()[0, 0])]
     raise RuntimeError(
         f"`{name}` must be on the device, or the same in all rows, where a CUDA graph is captured; "
         f"got numbers of the host that differ (pass a tensor on {device}, which a replay reads)"
@@ -134,7 +136,7 @@ def _penalties_are_good(part: tl.tensor, rows: tl.tensor, inside: tl.tensor) -> 
 @triton.jit(
     do_not_specialize=[
         *("temperature", "top_p", "min_p", "top_k", "min_keep"),
-        *("seed", "position", "stream", "stream_step", "n_rows"),
+        *("seed", "position", "stream", "stream_step", "mark", "n_rows"),
     ]
 )
 def _settle(
@@ -151,7 +153,8 @@ def _settle(
     position: tl.int64,
     stream: tl.int64,
     stream_step: tl.int64,
-    bad: tl.tensor,
+    marks: tl.tensor,
+    mark: tl.int64,
     n_rows: tl.int32,
     block: tl.constexpr,
 ) -> None:
@@ -166,8 +169,7 @@ def _settle(
     good = good & (nucleus >= 0.0) & (nucleus <= 1.0) & (least >= 0.0) & (least <= 1.0)
     if reals is not None:
         good = good & _penalties_are_good(reals, rows, inside)
-    if bad is not None:
-        good = good & (tl.load(bad + rows, mask=inside, other=0) == 0)
+    good = good & (_column(marks, rows, inside, 1, 0, mark) == 0)
     # A bad row has settings that can be worked with.
     heat, nucleus = tl.where(good, heat, 1.0), tl.where(good, nucleus, 1.0)
     is_greedy = heat == 0.0
