@@ -57,6 +57,8 @@ class Child:
     def __init__(self, ask: Callable[[Callable[[], Any]], Any]) -> None:
         self._source, sink, self._number = _fork()
         if not self._number:
+            # Else a child would not learn that whoever asked it is gone.
+            os.close(self._source)
             _answer(ask, sink)
         os.close(sink)
 
