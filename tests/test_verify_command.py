@@ -65,7 +65,7 @@ def test_a_proof_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "  plain float32 softmax + cumsum (NumPy)  " in page
     assert re.search("^  rule version +1$", page, re.M)
     assert max(map(len, page.splitlines())) <= 80
-    assert len(page.splitlines()) < 75
+    assert len(page.splitlines()) < 80
     *_, verdict, counts, fingerprint = page.splitlines()
     assert re.fullmatch(r"It holds: 0 mismatches in [\d,]+ tokens compared", verdict)
     assert counts.endswith("--seed 3)")
