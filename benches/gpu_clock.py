@@ -67,10 +67,17 @@ def waits(call: Callable[[], object]) -> bool:
 
 
 def captured(calls: Callable[[], object]) -> Any:
-    """Capture calls that have run before in a graph."""
+    """Capture calls that have run before in a graph; one that fails leaves nothing behind."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        calls()
+    try:
+        # The stream is that of before again, where the capture cannot even be ended too.
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
+            calls()
+    except RuntimeError:
+        # What CUDA broke off has not ended for torch's generator, which would refuse all draws.
+        fresh = torch.Generator("cuda").graphsafe_get_state()
+        torch.cuda.default_generators[torch.cuda.current_device()].graphsafe_set_state(fresh)
+        raise
     return graph
 
 

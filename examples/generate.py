@@ -39,8 +39,7 @@ def encode(tokenizer, prompt):
 @torch.inference_mode()
 def generate(model, tokens, params, max_tokens, end):
     """Return the new tokens, and for each the seconds of the model and of the choice."""
-    cache = DynamicCache()
-    written, seconds = [], []
+    cache, written, seconds = DynamicCache(), [], []
     for position in range(max_tokens):
         started = time.perf_counter()
         # By place: the cache's name changes between versions of transformers.
@@ -66,24 +65,15 @@ def options():
     return parser.parse_args()
 
 
-def refuse_what_is_not_here(engine, device):
-    """Draw once for nothing, before a model is read for nothing."""
-    try:
-        logits = torch.zeros(2, device=device)
-        fastsample.sample(logits, seed=0, position=0, engine=engine)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise SystemExit(f"{error}") from error
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    args = options()
-    names = ("temperature", "top_k", "top_p", "min_p", "seed", "engine")
-    params = {name: vars(args)[name] for name in names}
-    refuse_what_is_not_here(args.engine, args.device)
+    params = vars(options())
+    prompt, most, device = (params.pop(name) for name in ("prompt", "max_tokens", "device"))
+    # What is refused is refused before the model is read for nothing.
+    fastsample.sample(torch.zeros(2, device=device), **params, position=0)
     tokenizer, model = load()
-    prompt, end = encode(tokenizer, args.prompt).to(args.device), tokenizer.eos_token_id
-    written, seconds = generate(model.to(args.device), prompt, params, args.max_tokens, end)
+    tokens, end = encode(tokenizer, prompt).to(device), tokenizer.eos_token_id
+    written, seconds = generate(model.to(device), tokens, params, most, end)
     print(tokenizer.decode(written, skip_special_tokens=True))
     p50, p99 = np.percentile(seconds[:, 1] * 1e6, [50, 99])
     share = seconds[:, 1].sum() / seconds.sum()

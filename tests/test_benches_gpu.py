@@ -6,8 +6,10 @@ Where no GPU is, nothing can be timed: what it says and writes then is tested to
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ pytest.importorskip("cpuinfo")
 pytestmark = pytest.mark.torch
 
 import gpu  # noqa: E402
+import gpu_clock  # noqa: E402
 import gpu_rivals  # noqa: E402
 from rich.console import Console  # noqa: E402
 from settings import GPU_AIMS, SETTINGS, by_name  # noqa: E402
@@ -183,6 +186,37 @@ def test_where_engines_differ_nothing_is_written(
 
 
 @A_GPU
+def test_a_capture_that_fails_leaves_nothing_behind() -> None:
+    stream = torch.cuda.current_stream()
+    with pytest.raises(RuntimeError):
+        gpu_clock.captured(torch.cuda.synchronize)
+    assert torch.cuda.current_stream() == stream
+    torch.rand(3, device="cuda")
+    gpu_clock.captured(lambda: torch.rand(3, device="cuda")).replay()
+
+
+def test_a_capture_that_fails_gives_torch_s_draws_another_generator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a GPU: the one in use keeps to itself that it is in a capture, and would refuse."""
+    stream, generator = MagicMock(), MagicMock()
+    cuda = MagicMock(default_generators=[generator], **{"current_device.return_value": 0})
+    cuda.graph.return_value.__exit__.side_effect = RuntimeError("capture was broken off")
+    cuda.current_stream.return_value = stream
+    monkeypatch.setattr(gpu_clock.torch, "cuda", cuda)
+    monkeypatch.setattr(gpu_clock.torch, "Generator", made := MagicMock())
+    with pytest.raises(RuntimeError, match="broken off"):
+        gpu_clock.captured(lambda: None)
+    generator.graphsafe_set_state.assert_called_once_with(made().graphsafe_get_state())
+    cuda.stream.assert_called_once_with(stream)
+    assert cuda.stream().__exit__.called
+
+
+@A_GPU
+@pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") == "1",
+    reason="Triton is interpreted (TRITON_INTERPRET=0 takes the GPU)",
+)
 @pytest.mark.nightly
 def test_on_a_gpu_every_contender_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "BATCHES", (1, 8))

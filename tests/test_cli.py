@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -272,6 +273,26 @@ def test_the_engines_that_are_told_of_are_those_that_can_be_named():
                 continue
         found.append(name)
     assert found == sorted(engines.installed())
+
+
+def test_info_knows_packages_by_what_is_in_them(monkeypatch):
+    """The module triton comes in packages of other names too, as with torch for ROCm."""
+    room = importlib.import_module("fastsample.info")
+    monkeypatch.setattr(room, "installed", lambda: ("reference", "numba", "triton"))
+
+    def version(name):
+        known = {"numba": "0.60", "pytorch-triton-rocm": "3.7.1"}
+        if name not in known:
+            raise metadata.PackageNotFoundError(name)
+        return known[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    packages = {"triton": ["pytorch-triton-rocm"]}
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: packages)
+    facts = fastsample.info()
+    assert (facts["numba"], facts["triton"]) == ("0.60", "3.7.1")
+    packages.clear()
+    assert fastsample.info()["triton"] == "unknown"
 
 
 def test_info_loads_no_engine():

@@ -1,7 +1,12 @@
-"""The engines on a GPU: native's tokens, no wait, and graphs that move on. Skipped without one."""
+"""The engines on a GPU: native's tokens, no wait, and graphs that move on. Skipped without one.
+
+Triton, which tests have interpreted elsewhere, takes the GPU where TRITON_INTERPRET is 0.
+"""
 
 from __future__ import annotations
 
+import os
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,7 +20,11 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use is here"),
 ]
 
-ENGINES = ("torch", "triton")
+COMPILED = pytest.mark.skipif(
+    find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") == "1",
+    reason="Triton is not installed, or interpreted (TRITON_INTERPRET=0 takes the GPU)",
+)
+ENGINES = ("torch", pytest.param("triton", marks=[pytest.mark.triton, COMPILED]))
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 CHAINS: dict[str, dict[str, Any]] = {
     "usual": USUAL,
@@ -99,6 +108,8 @@ def _of_host(how: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@COMPILED
+@pytest.mark.triton
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_graph_moves_on(chain: str) -> None:
     """One capture, many replays: rows, seeds and positions are read anew in each."""

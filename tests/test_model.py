@@ -65,8 +65,10 @@ def test_triton_writes_the_same_text(written):
 
 
 @NEEDS_TRITON
-def test_triton_on_the_cpu_is_refused_before_the_model_is_read():
+def test_triton_without_a_gpu_is_refused_before_the_model_is_read():
+    if importlib.import_module("torch").cuda.is_available():
+        pytest.skip("a GPU is here")
     done = run(7, "--engine", "triton", interpret="0")
     assert done.returncode == 1
-    refusals = ("engine 'triton' needs a CUDA device", "`logits` must be on cuda")
-    assert done.stderr.startswith(refusals)
+    assert "RuntimeError: engine 'triton' needs a CUDA device" in done.stderr.splitlines()[-1]
+    assert "load()" not in done.stderr

@@ -111,6 +111,15 @@ def test_lists_of_the_host_make_a_graph_of_their_own() -> None:
         assert compiled(rows(4), **changing).tolist() == function(rows(4), **changing).tolist()
 
 
+def test_a_bad_number_in_a_list_of_the_host_marks_its_row() -> None:
+    torch._dynamo.reset()
+    function = asked(temperature=[0.5, -1.0, 0.0, 1.0], stream=[0, 1, 2, 2**32])
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    tokens = compiled(rows(4)).tolist()
+    assert tokens == function(rows(4)).tolist()
+    assert [token == -1 for token in tokens] == [False, True, False, True]
+
+
 def test_constants_are_made_on_the_host_whatever_the_default_device() -> None:
     torch._dynamo.reset()
     function = asked(seed=[1, 2, 3, 4], bias={3: 1.0}, stream=0)

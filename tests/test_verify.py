@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from time import perf_counter
 from typing import Any
 
@@ -28,7 +29,7 @@ from fastsample.proof.cases import (
 )
 from fastsample.proof.conditions import conditions
 from fastsample.proof.flush import flushes, flushing
-from fastsample.proof.invariants import thread_counts
+from fastsample.proof.invariants import copies, thread_counts
 from fastsample.proof.ledger import count_differences
 from fastsample.proof.rows import KINDS, Dice, as_bfloat16, as_float16
 from fastsample.proof.run import Proof, Wish, prove
@@ -118,6 +119,26 @@ def test_adjusted_rows_stay_good() -> None:
 
 def test_a_row_of_a_file_is_named() -> None:
     assert given_case(ROWS, [3, 1], 0).kinds == ("given, row 3", "given, row 1")
+
+
+def test_an_engine_on_a_gpu_is_not_asked_in_a_fork() -> None:
+    """CUDA refuses a child whose parent has it in use: that says nothing of the engine."""
+    here = os.getpid()
+
+    def only_here(door: Any) -> Any:
+        def asked(*given: Any, **how: Any) -> Any:
+            assert os.getpid() == here, "Cannot re-initialize CUDA in forked subprocess"
+            return door(*given, **{**how, "engine": "reference"})
+
+        return asked
+
+    doors = Doors(sample=only_here(fastsample.sample), sampler=only_here(fastsample.Sampler))
+    case = random_case(21)
+    assert case.is_sequence
+    held = list(copies([Way(doors, "triton", None, "exact")], case, Answer()))
+    assert {one.variant for one in held} == {"Sampler pickled", "Sampler cloned"}
+    facts = conditions(ways.Engines([], [("triton", None)], {}), 1, [])
+    assert "fork of triton" in facts["not_covered"]
 
 
 def test_only_an_engine_with_threads_is_asked_for_them() -> None:

@@ -222,6 +222,26 @@ def test_a_slow_child_is_waited_for_while_it_says_that_it_lives(
         assert slow.answer() == "at last"
 
 
+ASKING = """
+import os, time
+from fastsample.proof.child import Child
+
+def ask(alive):
+    for _ in range(600):
+        time.sleep(0.05)
+        alive()
+
+Child(ask)
+os._exit(0)
+"""
+
+
+def test_a_child_ends_soon_after_who_asked_it() -> None:
+    """Also where that one was killed: the child has the other's end of the pipe no longer."""
+    done = subprocess.run([sys.executable, "-c", ASKING], capture_output=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_an_error_here_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(share: float, tokens: int) -> None:
         raise KeyboardInterrupt

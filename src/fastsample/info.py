@@ -53,9 +53,14 @@ def info() -> dict[str, Any]:
 
 def package_version(name: str) -> str:
     """A version as its package tells it: importing numba or torch takes a second or two."""
-    from importlib.metadata import version
+    from importlib import metadata
 
-    return version(name)
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        # The module may come in a package of another name, and such are slow to look for.
+        others = metadata.packages_distributions().get(name)
+        return metadata.version(others[0]) if others else "unknown"
 
 
 def _kernels() -> dict[str, Any]:

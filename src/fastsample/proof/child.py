@@ -57,6 +57,8 @@ class Child:
     def __init__(self, ask: Callable[[Callable[[], Any]], Any]) -> None:
         self._source, sink, self._number = _fork()
         if not self._number:
+            # Else a child would not learn that whoever asked it is gone.
+            os.close(self._source)
             _answer(ask, sink)
         os.close(sink)
 
@@ -65,12 +67,12 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._source)
-        # One that has answered has ended or is about to.
-        with suppress(ProcessLookupError):
-            os.kill(self._number, signal.SIGKILL)
-        # Where SIGCHLD is ignored, or somebody else waits, there may be no child left to wait for.
-        with suppress(ChildProcessError):
-            os.waitpid(self._number, 0)
+        # Where SIGCHLD is ignored, or somebody else waits, there may be no child left to wait for,
+        # and its number another's.
+        with suppress(ChildProcessError, ProcessLookupError):
+            if os.waitpid(self._number, os.WNOHANG) == (0, 0):
+                os.kill(self._number, signal.SIGKILL)
+                os.waitpid(self._number, 0)
 
     def answer(self) -> Any:
         """Wait for the answer, once.

@@ -12,7 +12,7 @@ from fastsample.info import cpu_name, info
 
 from .child import why_no_child
 from .flush import flushing
-from .invariants import THREADED, THREADS
+from .invariants import THREADED, THREADS, UNFORKED
 from .ways import OF_TORCH, Engines
 
 NEVER = {
@@ -55,6 +55,8 @@ def conditions(
     for name in names:
         if name not in THREADED:
             not_covered[f"threads of {name}"] = OF_ONE_THREAD.get(name, "it has none")
+        if name in UNFORKED:
+            not_covered[f"fork of {name}"] = "a forked child cannot use a GPU that is in use"
         if name in OF_TORCH:
             not_covered[f"fixed and fast of {name}"] = "it refuses them"
     with flushing() as flushed:

@@ -40,6 +40,8 @@ from .vocabulary import (
 THREADS = (1, 2, 3, 8)
 THREADED = ("native",)
 """Engines that have threads."""
+UNFORKED = ("triton",)
+"""Engines on a GPU: CUDA refuses a forked child whose parent has it in use."""
 RUNS = 5
 SINGLE = 4
 
@@ -215,7 +217,8 @@ def forked(ways: Sequence[Way], case: Case) -> Iterator[tuple[Way, NDArray[np.in
 
 def copies(ways: Sequence[Way], case: Case, expected: Answer) -> Iterator[Held]:
     """A forked child; and a `Sampler` that is forked, pickled or cloned between two steps."""
-    for way, tokens in forked(ways, case):
+    able = [way for way in ways if way.engine not in UNFORKED]
+    for way, tokens in forked(able, case):
         yield Held("forked", way.label, Answer(tokens=tokens), expected)
     if not case.is_sequence:
         return
@@ -237,8 +240,9 @@ def sampler_copies(way: Way, case: Case) -> Variants:
         "Sampler pickled": rest(pickle.loads(pickle.dumps(sampler))),
         "Sampler cloned": rest(sampler.clone()),
     }
-    with suppress(NoChildError):
-        goings["Sampler forked"] = in_child(lambda: rest(sampler))
+    if way.engine not in UNFORKED:
+        with suppress(NoChildError):
+            goings["Sampler forked"] = in_child(lambda: rest(sampler))
     for variant, after in goings.items():
         yield variant, Answer(tokens=np.concatenate([before, after]))
 

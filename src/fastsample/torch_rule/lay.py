@@ -25,7 +25,7 @@ SCOPES = ("repetition_scope", "frequency_scope", "presence_scope")
 def tensor_of(array: NDArray[Any]) -> Tensor:
     """A tensor of an array that nobody else writes; a constant in a graph that is being made."""
     if torch.compiler.is_compiling():
-        dtypes = {"b": torch.bool, "f": torch.float32, "d": torch.float64, "i": torch.int32}
+        dtypes = {"?": torch.bool, "f": torch.float32, "d": torch.float64, "i": torch.int32}
         dtype = dtypes.get(array.dtype.char, torch.int64)
         return torch.tensor(array.tolist(), dtype=dtype, device="cpu").reshape(array.shape)
     return torch.from_numpy(array)
