@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 import fastsample
+from fastsample.engines import OF_TENSORS
+from fastsample.proof.invariants import INVARIANTS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -78,6 +80,12 @@ def test_blocks_about_devices_run_one_after_the_other() -> None:
 def test_functions_named_exist() -> None:
     named = set(re.findall(r"fastsample\.(\w+)\(", TEXT + API + SPEED))
     assert named <= set(fastsample.__all__)
+
+
+def test_every_engine_and_invariant_has_its_line_in_the_interface() -> None:
+    engines = ("native", "numba", "reference", *OF_TENSORS)
+    assert [name for name in engines if f'\n- `"{name}"`: ' not in API] == []
+    assert [one.name for one in INVARIANTS if f"\n| {one.name} | " not in API] == []
 
 
 def test_there_are_blocks_to_run() -> None:

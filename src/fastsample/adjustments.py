@@ -147,7 +147,8 @@ def _dict_bias(
     if not isinstance(bias, Mapping):
         raise TypeError(
             "`bias` must be a dict {token: value}, a list of B dicts or a tuple (tokens, values), "
-            f"got {type(bias).__name__}{at(row)} (leave it out where there is none)"
+            f"got {type(bias).__name__}{at(row)} (leave it out where there is none; add one "
+            "that is as wide as the rows to `logits`)"
         )
     tokens = _tokens("bias", list(bias.keys()), rows, row)
     return tokens, _bias_values(list(bias.values()), tokens, row)

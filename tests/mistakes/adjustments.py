@@ -33,6 +33,13 @@ MISTAKES = [
         TypeError,
         "be a dict {token: value}, a list of B dicts or a tuple (tokens, values), got int at row 2",
     ),
+    given(
+        "bias",
+        np.zeros((4, 3), np.float32),
+        TypeError,
+        "be a dict {token: value}, a list of B dicts or a tuple (tokens, values), got ndarray "
+        "(leave it out where there is none; add one that is as wide as the rows to `logits`)",
+    ),
     given("bias", [{}], ValueError, "have one entry for each of the 4 rows, got 1 (one per row of"),
     given("bias", {3: 1.0}, ValueError, f"hold tokens in [0, 3), got 3 {TOKENS}"),
     given(

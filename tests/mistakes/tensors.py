@@ -130,7 +130,8 @@ def mistakes_on_a_device() -> list[Mistake]:
         ),
         there("`output` must have shape (B, T), B = 4, ", ValueError, output=integers),
         there(
-            "`bias` must be a tuple of two tensors (tokens, values), got Tensor (", bias=integers
+            "(tokens, values), got Tensor (add one that is as wide as the rows to `logits`)",
+            bias=integers,
         ),
         there("(tokens, values), got Tensor and ndarray (", bias=(integers, np.ones(4))),
         there("`bias` must have numbers as values, got torch.bool (", bias=(integers, ones > 0)),

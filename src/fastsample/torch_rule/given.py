@@ -190,8 +190,8 @@ def bias_of(bias: Any, shape: Shape, device: torch.device) -> tuple[Tensor, Tens
     if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
         kinds = " and ".join(type(part).__name__ for part in parts)
         raise TypeError(
-            f"`bias` must be a tuple of two tensors (tokens, values), got {kinds} (the values of "
-            "each token beside it)"
+            f"`bias` must be a tuple of two tensors (tokens, values), got {kinds} (add one that is "
+            "as wide as the rows to `logits`)"
         )
     tokens, bad = tokens_of("bias", parts[0], shape, device)
     values = parts[1]
