@@ -61,7 +61,7 @@ def absent(engine: str) -> str | None:
     """Tell why an engine cannot be asked here, None where it can."""
     try:
         resolve(engine)
-    except (RuntimeError, ValueError) as error:
+    except RuntimeError as error:
         return str(error)
     return None
 

@@ -66,9 +66,21 @@ def test_one_that_differs_is_found(
         gpu.held("torch", rows, "cpu", by_name("greedy"))
 
 
-def test_an_engine_that_is_not_here_is_told_of() -> None:
+def test_an_engine_that_is_not_here_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.absent("torch") is None
-    assert "no_such_engine" in (gpu.absent("no_such_engine") or "")
+
+    def missing(engine: str) -> None:
+        raise RuntimeError(f"engine '{engine}' needs a CUDA device")
+
+    monkeypatch.setattr(gpu, "resolve", missing)
+    assert gpu.absent("triton") == "engine 'triton' needs a CUDA device"
+
+
+@pytest.mark.nightly
+@pytest.mark.triton
+def test_triton_is_held_to_native_in_a_child() -> None:
+    pytest.importorskip("triton")
+    assert gpu.held_in_a_child() == gpu.INTERPRETED_ROWS**2 * len(SETTINGS) * 3
 
 
 # ---------------------------------------------------------------- rivals

@@ -17,6 +17,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from fastsample.torch_rule import settings
+
 from .numbers import (
     BLOCK,
     MINUS_INF,
@@ -28,11 +30,9 @@ from .numbers import (
     rank_of,
     ranks_at,
 )
-from .table import MIN_KEEP, SCALE, SHARE, THRESHOLD, real_number, whole_number
-from .table import TOP_K as TOP_K_OF
+from .table import MIN_KEEP, SCALE, SHARE, THRESHOLD, TOP_K, real_number, whole_number
 
-TOP_K, TOP_P, MIN_P = tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
-"""Stages, by their codes in a plan."""
+_TOP_K, _TOP_P, _MIN_P = map(tl.constexpr, (settings.TOP_K, settings.TOP_P, settings.MIN_P))
 
 ALL = tl.constexpr(2**40)
 """More tokens than a row has."""
@@ -137,10 +137,10 @@ def start_search(
 
     count = whole_number(table, row, MIN_KEEP)
     weight, limit = count * 0, count * 0 + _FAR
-    if stage == TOP_K:
-        top_k = whole_number(table, row, TOP_K_OF)
+    if stage == _TOP_K:
+        top_k = whole_number(table, row, TOP_K)
         count = tl.where(top_k > 0, tl.maximum(top_k, count), ALL)
-    elif stage == TOP_P:
+    elif stage == _TOP_P:
         share = whole_number(table, row, SHARE)
         masses += row * n_blocks
         ties += row * n_blocks
@@ -163,12 +163,12 @@ def start_search(
         ranks = tl.load(block_ranks + start + at, mask=start + at < n_blocks, other=MINUS_INF)
         reached = (ranks[:, None] >= levels[None, :]) & (ranks > MINUS_INF)[:, None]
         some += tl.sum(reached.to(tl.int64), 0)
-        if stage == TOP_P:
+        if stage == _TOP_P:
             weights = mass(gap(ranks, top, scale))
             heavy += tl.sum(tl.where(reached, weights[:, None], 0), 0)
     holds = (some >= count) & (heavy >= weight) & (levels <= limit)
     low, high = tl.maximum(tl.max(tl.where(holds, levels, cut)), cut), top.to(tl.int64) + 1
-    if stage == MIN_P:
+    if stage == _MIN_P:
         # The first token always stays: where it is enough, there is nothing to search.
         low = tl.where(count <= 1, tl.maximum(limit, cut), low)
         high = tl.where(count <= 1, low + 1, high)
@@ -264,12 +264,12 @@ def narrow(
             ranks = ranks_at(values + row * row_step, step, block * BLOCK + at % BLOCK, limit)
             reached = ranks[:, None] >= levels[None, :]
             some += reached.to(tl.int32)
-            if stage == TOP_P:
+            if stage == _TOP_P:
                 weights = mass(gap(ranks, top, scale))
                 heavy += tl.where(reached, weights[:, None], 0)
         way = tl.arange(0, ways)
         tl.atomic_add(place + 4 + way, tl.sum(some, 0).to(tl.int64), sem="relaxed")
-        if stage == TOP_P:
+        if stage == _TOP_P:
             tl.atomic_add(place + 4 + ways + way, tl.sum(heavy, 0), sem="relaxed")
 
 
