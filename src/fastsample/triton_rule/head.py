@@ -252,7 +252,7 @@ def _kept(
 # ---------------------------------------------------------------- the draw
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "draws"])
 def _draw(
     out_tokens: tl.tensor,
     out_status: tl.tensor,
