@@ -66,24 +66,14 @@ def options():
     return parser.parse_args()
 
 
-def refuse_what_is_not_here(engine, device):
-    """Draw once for nothing, before a model is read for nothing."""
-    try:
-        logits = torch.zeros(2, device=device)
-        fastsample.sample(logits, seed=0, position=0, engine=engine)
-    except (RuntimeError, ValueError, TypeError) as error:
-        raise SystemExit(f"{error}") from error
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    args = options()
-    names = ("temperature", "top_k", "top_p", "min_p", "seed", "engine")
-    params = {name: vars(args)[name] for name in names}
-    refuse_what_is_not_here(args.engine, args.device)
+    params = vars(options())
+    text, max_tokens, device = (params.pop(name) for name in ("prompt", "max_tokens", "device"))
+    fastsample.sample(torch.zeros(2, device=device), engine=params["engine"])  # or fail at once
     tokenizer, model = load()
-    prompt, end = encode(tokenizer, args.prompt).to(args.device), tokenizer.eos_token_id
-    written, seconds = generate(model.to(args.device), prompt, params, args.max_tokens, end)
+    prompt, end = encode(tokenizer, text).to(device), tokenizer.eos_token_id
+    written, seconds = generate(model.to(device), prompt, params, max_tokens, end)
     print(tokenizer.decode(written, skip_special_tokens=True))
     p50, p99 = np.percentile(seconds[:, 1] * 1e6, [50, 99])
     share = seconds[:, 1].sum() / seconds.sum()

@@ -69,4 +69,4 @@ def test_triton_on_the_cpu_is_refused_before_the_model_is_read():
     done = run(7, "--engine", "triton", interpret="0")
     assert done.returncode == 1
     refusals = ("engine 'triton' needs a CUDA device", "`logits` must be on cuda")
-    assert done.stderr.startswith(refusals)
+    assert any(refusal in done.stderr.splitlines()[-1] for refusal in refusals)
