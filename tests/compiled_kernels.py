@@ -1,6 +1,6 @@
 """Compile every kernel that a draw launches, for a GPU that is not here, and print JSON of each.
 
-    TRITON_INTERPRET=0 python tests/compiled_kernels.py float32,bfloat16 80,90 151936
+    TRITON_INTERPRET=0 python tests/compiled_kernels.py float32,bfloat16 80,90 151936 50,0
 
 Draws run with a launch that compiles instead of running: so what is compiled are the very launches,
 with the tiles, dtypes and stages that a device would get. Values stay whatever they were.
@@ -70,7 +70,7 @@ class Launches:
         self.found[name] = source, num_warps
 
 
-def draws(dtypes: list[str], vocabulary: int) -> Launches:
+def draws(dtypes: list[str], vocabulary: int, top_ks: list[int]) -> Launches:
     """Draw in some dtypes from heads and whole rows, by settings that rows share or not.
 
     With a vocabulary of 1 all is 1 that can be: rows, draws and steps.
@@ -85,7 +85,7 @@ def draws(dtypes: list[str], vocabulary: int) -> Launches:
     host = torch.tensor([[0.8, 0.95, 0.05, 1.0, 0.0, 0.0]], dtype=torch.float64)
     for dtype in dtypes:
         values = torch.zeros((n_rows, vocabulary), dtype=getattr(torch, dtype))
-        for top_k in (50, 0):
+        for top_k in top_ks:
             for same in (True, False):
                 wholes, place = torch.tensor([[top_k, 1]]), torch.tensor([[1, 2, 3]])
                 parts = [part.repeat(n_rows, 1) for part in (host, wholes, place)]
@@ -121,7 +121,7 @@ def compiled(source: ASTSource, num_warps: int, capability: int) -> dict[str, An
 
 if __name__ == "__main__":
     dtypes, capabilities = (argument.split(",") for argument in sys.argv[1:3])
-    made = draws(dtypes, int(sys.argv[3]))
+    made = draws(dtypes, int(sys.argv[3]), [int(top_k) for top_k in sys.argv[4].split(",")])
     told = [
         {"name": name, "capability": int(number), **compiled(*source, int(number))}
         for number in capabilities

@@ -135,3 +135,26 @@ def test_a_graph_moves_on(chain: str) -> None:
         assert out.tolist() == expected.tolist()
         seen.append(tuple(out.tolist()))
     assert len(set(seen)) == 5
+
+
+def test_a_graph_tells_what_it_draws() -> None:
+    """Log-probabilities and penalties by numbers of the host, which a graph does not copy."""
+    rows = rows_of(6, 20_000).cuda()
+    seed, position = torch.arange(6).cuda(), torch.zeros(6, dtype=torch.int64).cuda()
+    output = torch.arange(12).reshape(6, 2).cuda()
+    told = {**USUAL, "stream": 0, "logprobs": 3, "presence_penalty": 0.5}
+
+    def step() -> Any:
+        how = {"seed": seed, "position": position, "output": output}
+        return fastsample.sample(rows, **told, **how, engine="triton")
+
+    step()  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    for turn in range(1, 4):
+        rows.copy_(rows_of(6, 20_000, turn))
+        position.fill_(turn)
+        graph.replay()
+        how = {"seed": np.arange(6), "position": turn, "output": output.tolist()}
+        same(fastsample.sample(rows_of(6, 20_000, turn), **told, **how), found)

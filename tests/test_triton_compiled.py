@@ -33,15 +33,17 @@ FREE_TO_FUSE = re.compile(r"\b(?:add|sub|mul)\.(?:ftz\.)?(?:sat\.)?f(?:32|64)\b"
 DIVISION = re.compile(r"\bdiv\.rn\.f(?:32|64)\b")
 
 
-def compiled(dtypes: str, capability: str, vocabulary: int = 151_936) -> list[dict[str, Any]]:
-    command = [sys.executable, str(SCRIPT), dtypes, capability, str(vocabulary)]
+def compiled(
+    dtypes: str, capability: str, vocabulary: int = 151_936, top_ks: str = "50,0"
+) -> list[dict[str, Any]]:
+    command = [sys.executable, str(SCRIPT), dtypes, capability, str(vocabulary), top_ks]
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def check(kernels: list[dict[str, Any]]) -> None:
+def check(kernels: list[dict[str, Any]], spilled: int = 0) -> None:
     assert {kernel["name"].split()[0] for kernel in kernels} == KERNELS
     for kernel in kernels:
         name, ptx, sass = kernel["name"], kernel["ptx"], kernel["sass"]
@@ -51,10 +53,9 @@ def check(kernels: list[dict[str, Any]]) -> None:
         assert "EXIT" in sass, name
         if not DIVISION.search(ptx):
             assert re.findall(r"\b[FD]FMA\b", sass) == [], name
-        # Nothing is spilled.
-        assert kernel["stack"] == 0, name
-        told = (kernel[key] for key in ("capability", "registers", "shared"))
-        print("sm_{}: {} registers, {} bytes shared, {}".format(*told, name))
+        assert kernel["stack"] <= spilled, name
+        told = (kernel[key] for key in ("capability", "registers", "stack", "shared"))
+        print("sm_{}: {} registers, {} bytes spilled, {} shared, {}".format(*told, name))
 
 
 def test_nothing_is_fused_or_approximated() -> None:
@@ -70,6 +71,11 @@ def test_nothing_is_fused_on_any_gpu(capability: str) -> None:
 @pytest.mark.nightly
 def test_nothing_is_fused_where_all_sizes_are_1() -> None:
     check(compiled("float32", "90", 1))
+
+
+@pytest.mark.nightly
+def test_the_most_first_tokens_spill_little() -> None:
+    check(compiled("float32", "90", top_ks="256,0"), spilled=96)
 
 
 def test_what_is_fused_or_approximate_is_found() -> None:

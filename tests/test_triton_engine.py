@@ -22,6 +22,7 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.triton
 
 import quick_interpreter  # noqa: E402, F401
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from fastsample.torch_rule.adjust import Adjustments  # noqa: E402
 from fastsample.torch_rule.batch import Asked  # noqa: E402
@@ -289,6 +290,38 @@ def test_kernels_are_launched_without_a_look(
         assert {part.device.type for part in answer} == {"meta"}
     assert len(launched) >= 6
     assert launched == [{"meta"}] * len(launched)
+
+
+class Copies(TorchDispatchMode):
+    """Notes what is copied from the host to another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and args[0].is_cpu and not out.is_cpu:
+            self.seen.append(args[0])
+        return out
+
+
+@pytest.mark.parametrize("rows", [1, B])
+def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA graph takes no copy of memory that the host may give to others before the replay."""
+    for room in (settle, tops, head, whole):
+        monkeypatch.setattr(room, "launch", lambda *args, **_: None)
+    monkeypatch.setattr(batch, "check_device", lambda device: None)
+    reals = torch.tensor([[0.8, 0.9, 0.05, 1.2, 0.5, 0.25]] * rows, dtype=torch.float64)
+    lists = torch.empty((rows, 9), dtype=torch.int64, device="meta")
+    adjustments = Adjustments(None, None, None, lists, lists, (-1, -3, 5))
+    bad = torch.zeros(rows, dtype=torch.bool)
+    values = torch.empty((rows, V), device="meta")
+    place, wholes = torch.tensor([[1, 2, 3]] * rows), torch.tensor([[50, 1]] * rows)
+    asked = Asked(values, V, reals, wholes, place, bad, adjustments, 0x4321, 1, (0, 1, 2), 3)
+    with Copies() as copies:
+        batch.sample(asked)
+    assert copies.seen == []
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns of its own parts

@@ -30,7 +30,7 @@ from fastsample.torch_rule.settings import Chain, Settings, chain_of, settings_o
 from fastsample.torch_rule.whole import Whole  # noqa: E402
 from fastsample.triton_rule import batch, head, settle, tops, whole  # noqa: E402
 from fastsample.triton_rule.launch import bits_of  # noqa: E402
-from fastsample.triton_rule.table import blank  # noqa: E402
+from fastsample.triton_rule.table import COLUMNS, blank  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SIZES = (1, 2, 63, 64, 65, 128, 200, 1000, 2100)
@@ -255,6 +255,23 @@ def test_a_draw_is_so_many_launches(
     rows = torch.zeros(1, 9_000)
     batch.draw(Asked(rows, 9_000, *parts, None, none, ORDERS[0], 1, (), 0), rows)
     assert len(made) == launches
+
+
+def test_one_compiled_kernel_serves_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All work begins at 16 bytes: Triton compiles a kernel anew for what does not."""
+    rests = set()
+
+    def launch(kernel: Any, grid: Any, *args: Any, **_: Any) -> None:
+        rests.update(part.data_ptr() % 16 for part in args if isinstance(part, torch.Tensor))
+
+    monkeypatch.setattr(whole, "launch", launch)
+    cpu = torch.device("cpu")
+    for n_rows in (1, 2, 3):
+        ranks = torch.zeros((n_rows, 2), dtype=torch.int32)
+        table = torch.zeros((n_rows, COLUMNS.value), dtype=torch.int64)
+        out = blank(n_rows, 1, cpu)
+        whole.draw(torch.zeros((n_rows, 65)), 65, ranks, table, Chain((3,), False, 0, False), out)
+    assert rests == {0}
 
 
 def test_programs_leave_no_processor_idle(monkeypatch: pytest.MonkeyPatch) -> None:

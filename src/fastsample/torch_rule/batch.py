@@ -15,7 +15,7 @@ from .head import Head
 from .limbs import uniform
 from .mass import SCALE_OF_ONE
 from .rows import Rows, rows_of, widened
-from .settings import TEMPERATURE, Chain, Settings, chain_of, settings_of
+from .settings import TEMPERATURE, Chain, Settings, beside, chain_of, settings_of
 from .tell import Kept, tell
 from .whole import Whole
 
@@ -94,9 +94,9 @@ def prepared(asked: Asked) -> tuple[Settings, Chain, Tensor]:
     if not (reals.is_cpu and wholes.is_cpu):
         reals, wholes = (part.to(device, non_blocking=True) for part in (reals, wholes))
     settings, bad = settings_of(reals, wholes)
-    bad = bad.to(device, non_blocking=True)
+    bad = beside(bad, device)
     if asked.bad is not None:
-        bad = bad | asked.bad.to(device, non_blocking=True).unsqueeze(1)
+        bad = bad | beside(asked.bad, device).unsqueeze(1)
     return settings.to(device), known_chain(asked), bad
 
 

@@ -50,15 +50,22 @@ class Settings(NamedTuple):
 
     def to(self, device: torch.device) -> Settings:
         """Take the columns to a device, without waiting for it."""
-        if self.scale.device == device:
-            return self
-        moved = {
-            name: column.to(device, non_blocking=True)
-            for name, column in self._asdict().items()
-            if name != "penalties"
-        }
-        r, f, s = (column.to(device, non_blocking=True) for column in self.penalties)
-        return Settings(**moved, penalties=(r, f, s))
+        *columns, penalties = self
+        r, f, s = (beside(column, device) for column in penalties)
+        return Settings._make((*(beside(column, device) for column in columns), (r, f, s)))
+
+
+def beside(column: Tensor, device: torch.device) -> Tensor:
+    """Take a column of numbers, without NaN, to a device, without waiting for it.
+
+    What all rows of the host share is written there: a CUDA graph takes no copy of the host's
+    memory, which may be others' when it is replayed.
+    """
+    if column.device == device:
+        return column
+    if column.is_cpu and len(column) and bool((column == column[0]).all()):
+        return torch.full(column.shape, column[0].item(), dtype=column.dtype, device=device)
+    return column.to(device, non_blocking=True)
 
 
 class Chain(NamedTuple):

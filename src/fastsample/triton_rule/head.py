@@ -37,7 +37,7 @@ MOST = 256
 
 _LEAST = 16
 _PAIRS = 4096
-"""How many comparisons of tokens, or of draws with tokens, are made at once."""
+"""How many comparisons of tokens with tokens are made at once."""
 
 _ROWS_INTERPRETED = 64
 _TEMPERATURE, _TOP_K = tl.constexpr(TEMPERATURE), tl.constexpr(TOP_K)
@@ -70,15 +70,17 @@ def draw(
     blocks = triton.next_power_of_2(n_blocks)
     size = min(max(_LEAST, triton.next_power_of_2(chain.head)), blocks * BLOCK.value)
     width = min(size, blocks) * BLOCK.value
-    rows = 1
+    # Compiled, several draws at once would have each thread hold all running sums, and spill them.
+    rows = draws_at_once = 1
     if INTERPRETED:
         rows = min(_ROWS_INTERPRETED, triton.next_power_of_2(n_rows))
+        draws_at_once = min(triton.next_power_of_2(draws), _PAIRS // size)
     lists = torch.empty((n_rows, 3 * size), dtype=torch.int32, device=values.device)
     launch(
         *(_draw, (triton.cdiv(n_rows, rows),), *out, lists, values, *values.stride(), vocabulary),
         *(block_ranks, n_blocks, table, n_rows, draws),
         *(_code(chain.stages), rows, blocks, size, width),
-        *(min(size, _PAIRS // size), min(triton.next_power_of_2(draws), _PAIRS // size)),
+        *(min(size, _PAIRS // size), draws_at_once),
         num_warps=min(32, max(4, max(blocks, width) // 512)),
     )
 
@@ -252,7 +254,7 @@ def _kept(
 # ---------------------------------------------------------------- the draw
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "draws"])
 def _draw(
     out_tokens: tl.tensor,
     out_status: tl.tensor,

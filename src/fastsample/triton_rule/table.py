@@ -49,13 +49,16 @@ class Drawn(NamedTuple):
 
 
 def blank(n_rows: int, draws: int, device: torch.device) -> Drawn:
-    """Make room for a draw."""
-    kept_count, total = torch.empty((2, n_rows), dtype=torch.int64, device=device)
+    """Make room for a draw.
+
+    Parts of one tensor would begin where the number of rows has them: for each alignment, and for
+    each special number, Triton compiles a kernel anew.
+    """
     return Drawn(
         torch.empty((n_rows, draws), dtype=torch.int64, device=device),
         torch.empty(n_rows, dtype=torch.uint8, device=device),
-        kept_count,
-        total,
+        torch.empty(n_rows, dtype=torch.int64, device=device),
+        torch.empty(n_rows, dtype=torch.int64, device=device),
     )
 
 

@@ -210,7 +210,7 @@ def draw(
     marks = table.new_empty((n_rows, MARKS.value))
     trail = table.new_empty((launches + 1, n_rows, trail_of(tiles.ways)))
     masses = table.new_empty((n_rows, n_blocks))
-    listed, counts, ties = block_ranks.new_empty((3, n_rows, n_blocks))
+    listed, counts, ties = (torch.empty_like(block_ranks) for _ in range(3))
     blocks = (block_ranks, n_blocks, masses, counts, ties)
 
     launch(open_row, (n_rows,), marks, table, block_ranks, n_blocks, out.status, tiles.scanned)
