@@ -116,8 +116,9 @@ def test_wide_rows() -> None:
         hold_rows(TRITON, values, rng)
 
 
+# The chains without a search, which takes a minute for such a row where Triton is interpreted.
 @pytest.mark.nightly
-@pytest.mark.parametrize("chain", CHAINS, ids=str)
+@pytest.mark.parametrize("chain", ({}, CHAINS[2], {"min_p": 0.01}), ids=str)
 def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
     hold_largest(TRITON, chain)
 
