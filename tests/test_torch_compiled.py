@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,18 @@ def test_a_loop_writes_the_same_at_every_batch_size(backend: str, sizes: tuple[i
     for n_rows in sizes:
         given = rows(n_rows), torch.arange(n_rows)
         assert compiled(*given).tolist() == written(*given).tolist()
+
+
+def test_nothing_of_ours_is_warned_of() -> None:
+    torch._dynamo.reset()
+
+    def told(logits: torch.Tensor) -> torch.Tensor:
+        return sample(logits, logprobs=2, **USUAL, **PLACE, **THERE).top_tokens
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        torch.compile(told, fullgraph=True, backend="eager")(rows(B))
+    assert [str(one.message) for one in warned if "fastsample" in str(one.message)] == []
 
 
 def test_a_fresh_seed_is_refused() -> None:

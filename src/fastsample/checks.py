@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -341,7 +340,6 @@ DRAWS = Whole(
 )
 
 
-@lru_cache(maxsize=64)
 def logprobs_of(vocabulary: int) -> Whole:
     """`logprobs` for rows of so many tokens."""
     return Whole(
