@@ -46,7 +46,7 @@ def test_declared_licence_and_python() -> None:
     declared = metadata()
     assert declared["License-Expression"] == "Apache-2.0"
     assert declared["Requires-Python"] == ">=3.10"
-    assert declared.get_all("Provides-Extra") == ["cli", "numba", "torch", "plot", "dev"]
+    assert declared.get_all("Provides-Extra") == ["cli", "numba", "torch", "triton", "plot", "dev"]
 
 
 def test_licence_text_travels_with_the_package() -> None:
