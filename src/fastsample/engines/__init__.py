@@ -265,4 +265,4 @@ _OTHERS = {"numba": _numba, "torch": _torch, "triton": _triton, "reference": _re
 """Engines without instruction sets to choose from."""
 
 OF_TENSORS = ("torch", "triton")
-"""Engines that draw from tensors where they lie."""
+"""Engines that draw from tensors where they lie, and have exact alone."""

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fastsample.engines import OF_TENSORS
 from fastsample.info import cpu_name, info
 
 from .child import why_no_child
 from .flush import flushing
 from .invariants import THREADED, THREADS, UNFORKED
-from .ways import OF_TORCH, Engines
+from .ways import Engines
 
 NEVER = {
     "reduce_sum": "not asked; its own tests hold it",
@@ -57,7 +58,7 @@ def conditions(
             not_covered[f"threads of {name}"] = OF_ONE_THREAD.get(name, "it has none")
         if name in UNFORKED:
             not_covered[f"fork of {name}"] = "a forked child cannot use a GPU that is in use"
-        if name in OF_TORCH:
+        if name in OF_TENSORS:
             not_covered[f"fixed and fast of {name}"] = "it refuses them"
     with flushing() as flushed:
         pass

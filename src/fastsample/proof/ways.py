@@ -12,7 +12,14 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
 
-from fastsample.engines import has_native, has_numba, has_torch, has_triton, resolve
+from fastsample.engines import (
+    OF_TENSORS,
+    has_native,
+    has_numba,
+    has_torch,
+    has_triton,
+    resolve,
+)
 
 from .answers import Doors, Way
 
@@ -72,12 +79,9 @@ ENGINES: dict[str, Callable[[bool], Found]] = {
 }
 """Every engine but the reference, which gives the answers that these are held to."""
 
-OF_TORCH = ("torch", "triton")
-"""Engines that have exact alone, and are asked in a forked child, which goes on beside. Torch takes
-seconds to load, its threads do not survive a fork, and how many it has is the user's to say. A call
-takes milliseconds, however small its rows, so such an engine is held to fewer cases."""
 IN_FULL, IN_FULL_FROM = 6, 1
-"""Of so many cases a quick run holds one in full by the engines beside; from the second on, so that
+"""Of so many cases a quick run holds one in full by the engines beside: a call of theirs takes
+milliseconds, however small its rows; from the second on, so that
 a sequence is among them."""
 IN_PART = (
     "a quick run asks it no random cases, few large rows, and all lines in one case of "
@@ -88,7 +92,9 @@ IN_PART = (
 class Engines(NamedTuple):
     """Engines with their instruction sets, the default first; and what is not asked, and why.
 
-    Where none but the reference can be asked in this process, the invariants are asked of that.
+    Engines of tensors are asked in a forked child, which goes on beside: torch takes seconds to
+    load, its threads do not survive a fork, and how many it has is the user's to say. Where none
+    but the reference can be asked in this process, the invariants are asked of that.
     """
 
     here: list[tuple[str, str | None]]
@@ -115,7 +121,7 @@ def engines_here(quick: bool) -> Engines:
     found = Engines([], [], {})
     for name, look in ENGINES.items():
         isas, why = look(quick)
-        asked = found.beside if name in OF_TORCH else found.here
+        asked = found.beside if name in OF_TENSORS else found.here
         asked += [(name, isa) for isa in reversed(isas)]
         if asked is found.beside and isas and quick:
             why = why or IN_PART
@@ -141,7 +147,7 @@ def ways(doors: Doors, engines: list[tuple[str, str | None]], reduction: str) ->
     return [
         Way(doors, name, isa, reduction)
         for name, isa in engines
-        if reduction == "exact" or name not in OF_TORCH
+        if reduction == "exact" or name not in OF_TENSORS
     ]
 
 
