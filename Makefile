@@ -80,7 +80,7 @@ $(PY):
 	$(PYTHON) -m venv $(VENV)
 
 # Editable: Python files count at once, so only what is compiled or declared asks for a new install.
-$(STAMP): pyproject.toml setup.py src/fastsample/_version.py $(wildcard kernels/*) | $(PY)
+$(STAMP): pyproject.toml setup.py src/fastsample/_version.py $(wildcard kernels/* kernels/*/*) | $(PY)
 	@echo "First fastsample is built in $(VENV): a minute or two, and pip needs the network."
 	$(PIP) install -e '.[cli,dev]'
 	touch $@

@@ -48,19 +48,22 @@ FILE_FLAGS = {
 
 def sources() -> list[str]:
     """List what this machine compiles: the module, the dispatcher, one file per instruction set."""
-    names = ["_native.pyx", "adjust.cpp", "dispatch.cpp", "pool.cpp", "reduce.cpp"]
-    names += ["isa_baseline.cpp"]
+    names = ["_native.pyx", "sampling/penalties.cpp", "runtime/dispatch.cpp"]
+    names += ["runtime/pool.cpp", "reduce/reduce.cpp"]
+    names += ["simd/isa_baseline.cpp"]
     if X86_64:
-        names += ["isa_x86_v3.cpp", "isa_x86_v4.cpp"]
+        names += ["simd/isa_x86_v3.cpp", "simd/isa_x86_v4.cpp"]
     if AARCH64:
-        names += ["isa_neon.cpp"]
+        names += ["simd/isa_neon.cpp"]
     return [str(KERNELS / name) for name in names]
 
 
 def headers() -> list[str]:
     """List what every object depends on, relative to the project's root."""
-    names = [path.name for path in (ROOT / KERNELS).iterdir()]
-    return sorted(str(KERNELS / name) for name in names if name.endswith((".hpp", ".pxd", ".pxi")))
+    paths = (
+        path for path in (ROOT / KERNELS).rglob("*") if path.suffix in (".hpp", ".pxd", ".pxi")
+    )
+    return sorted(str(path.relative_to(ROOT)) for path in paths)
 
 
 class BuildNative(build_ext):

@@ -18,7 +18,7 @@ import pytest
 from rows import WARM_SECONDS, RowSet, published, rows_of
 
 import fastsample
-from fastsample.stopwatch import Call
+from fastsample.cli.interleave import Call
 
 if find_spec("pytest_benchmark") is None:
     collect_ignore_glob = ["bench_*.py"]

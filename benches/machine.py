@@ -13,7 +13,7 @@ import cpuinfo
 import numpy as np
 
 import fastsample
-from fastsample.stopwatch import QUIET, load_average
+from fastsample.cli.interleave import QUIET, load_average
 
 HOPELESS = 2.0
 """A load average above this does not settle while one waits: something runs that goes on."""

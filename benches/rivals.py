@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample import SamplingParams
-from fastsample.naive import NaiveSampler, drawn, softmax
+from fastsample.cli.baseline import NaiveSampler, drawn, softmax
 
 Draw = Callable[[NDArray[np.float32]], int]
 

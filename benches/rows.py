@@ -18,8 +18,8 @@ import numpy as np
 from generator import make_row
 from numpy.typing import NDArray
 
-from fastsample.demo import load_rows
-from fastsample.files import read_rows
+from fastsample.cli.demo import load_rows
+from fastsample.cli.files import read_rows
 
 COUNT = 64
 WARM_SECONDS, WARM_PASSES = 0.5, 8

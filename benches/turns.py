@@ -3,9 +3,9 @@
 A slow moment of the machine meets both, so their ratio stands where microseconds do not. It fits
 into pytest-benchmark's rounds: the partner runs, under a clock of its own, in the set-up of each
 round of the call, which is not part of the round. pytest-benchmark keeps the call's times; the
-partner's median and the ratio go into its extra_info. `fastsample.stopwatch`, which users have,
-takes turns by itself and keeps a histogram; here pytest-benchmark calls, and its JSON has every
-time.
+partner's median and the ratio go into its extra_info. `fastsample.cli.interleave`, which users
+have, takes turns by itself and keeps a histogram; here pytest-benchmark calls, and its JSON has
+every time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.stopwatch import Call
+from fastsample.cli.interleave import Call
 
 BUDGET = 0.25
 """Seconds for a bench and its partner; slow ones see every row once, whatever that takes."""

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
 
-cdef extern from "adjust.hpp" namespace "fastsample" nogil:
+cdef extern from "sampling/penalties.hpp" namespace "fastsample" nogil:
     cppclass TokenLists:
         const int64_t* offsets
         const int64_t* tokens
@@ -22,7 +22,7 @@ cdef extern from "adjust.hpp" namespace "fastsample" nogil:
         TokenLists output
 
 
-cdef extern from "dispatch.hpp" namespace "fastsample" nogil:
+cdef extern from "runtime/dispatch.hpp" namespace "fastsample" nogil:
     cppclass Settings:
         uint64_t seed
         uint64_t position
@@ -77,25 +77,25 @@ cdef extern from "dispatch.hpp" namespace "fastsample" nogil:
         const Kernels&, const Batch&, const Adjustments&, const Settings*, int, uint8_t*) except +
 
 
-cdef extern from "dispatch.hpp" namespace "fastsample::Function" nogil:
+cdef extern from "runtime/dispatch.hpp" namespace "fastsample::Function" nogil:
     Function kSoftmax
     Function kLogSoftmax
     Function kLogSumExp
 
 
-cdef extern from "pool.hpp" namespace "fastsample" nogil:
+cdef extern from "runtime/pool.hpp" namespace "fastsample" nogil:
     int c_most_threads "fastsample::most_threads"()
     void c_limit_threads "fastsample::limit_threads"(int)
 
 
-cdef extern from "philox.hpp" namespace "fastsample" nogil:
+cdef extern from "math/philox.hpp" namespace "fastsample" nogil:
     cppclass Words:
         uint32_t[4] word
 
     Words philox4x32(uint64_t, Words)
 
 
-cdef extern from "reduce.hpp" namespace "fastsample" nogil:
+cdef extern from "reduce/reduce.hpp" namespace "fastsample" nogil:
     enum: kDigits
 
     cppclass ExactSum:

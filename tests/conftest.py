@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support import Engine, native, usable_engines
 
 from fastsample.engines import has_numba, has_torch
+from tests.support.engines import Engine, native, usable_engines
 
 # Triton reads it when it is first loaded. On a machine with a GPU, TRITON_INTERPRET=0 takes that.
 os.environ.setdefault("TRITON_INTERPRET", "1")

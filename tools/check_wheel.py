@@ -20,7 +20,7 @@ from pathlib import Path
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ("test_golden.py", "test_package.py")
+TESTS = ("engines/test_golden.py", "package/test_package.py")
 PURE = {"FASTSAMPLE_PURE": "1", "CC": "false", "CXX": "false"}
 
 

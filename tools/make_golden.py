@@ -15,20 +15,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path.insert(0, str(TESTS))
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = ROOT / "tests"
+sys.path.insert(0, str(ROOT))
 
-from golden_jobs import (  # noqa: E402
-    FORMS,
-    make_golden_job,
-    sha256_of_told,
-    told_of,
-    values_of,
-)
-from golden_rows import HARD_TO_ADD, RECIPES, make_row, words  # noqa: E402
-from support import FILTERS_OFF, Engine, make_outcome, sha256  # noqa: E402
-
-from fastsample import reference, reference_laws  # noqa: E402
+from fastsample.engines import reference  # noqa: E402
+from fastsample.engines.reference import logprobs as reference_laws  # noqa: E402
+from tests.support.engines import FILTERS_OFF, Engine, make_outcome, sha256  # noqa: E402
+from tests.support.golden_requests import FORMS, make_golden_job, sha256_of_told, told_of, values_of  # noqa: E402
+from tests.support.golden_rows import HARD_TO_ADD, RECIPES, make_row, words  # noqa: E402
 
 SIZES = (1, 2, 3, 7, 15, 16, 17, 33, 64, 127, 129, 257, 1000, 1025, 2500, 4095, 4096, 4097, 5000)
 WIDE = (("bell", 49_152), ("nine values", 49_152), ("bell", 151_936), ("masked 1 in 2", 151_936))

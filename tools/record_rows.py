@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT / "src" / "fastsample" / "demo_data"
+DATA = ROOT / "src" / "fastsample" / "cli" / "demo_data"
 sys.path.insert(0, str(ROOT / "examples"))
 
 from generate import encode, load  # noqa: E402

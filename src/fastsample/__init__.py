@@ -9,20 +9,20 @@ promised.
 """
 
 from ._version import __version__
-from .functions import log_softmax, logsumexp, softmax
-from .info import info
-from .kept import KeptSet, filter_logits, kept_set
-from .latency import Latency
-from .params import SamplingParams
-from .reduce import reduce_sum
-from .reference import RULE_VERSION
-from .result import SampleResult, Status
-from .sample import sample
-from .sampler import Sampler
-from .table import Candidate, candidates
-from .threads import register_if_imported as _register_if_imported
-from .top import TopTokens, top_k, top_p
-from .verify import verify
+from .api import threads
+from .api.candidates import Candidate, candidates
+from .api.filtering import KeptSet, filter_logits, kept_set
+from .api.info import info
+from .api.latency import Latency
+from .api.reduce_sum import reduce_sum
+from .api.result import SampleResult, Status
+from .api.sample import sample
+from .api.sampler import Sampler
+from .api.softmax import log_softmax, logsumexp, softmax
+from .api.topk import TopTokens, top_k, top_p
+from .engines.reference import RULE_VERSION
+from .params.parameters import SamplingParams
+from .verification.verify import verify
 
 __all__ = [
     "RULE_VERSION",
@@ -49,4 +49,4 @@ __all__ = [
     "verify",
 ]
 
-_register_if_imported()
+threads.register_if_imported()

@@ -7,7 +7,7 @@ import sys
 def main() -> None:
     """Run the command line, or tell how to install what it needs."""
     try:
-        from fastsample.cli import app
+        from .cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .adjustments import Csr
+from fastsample.inputs.logits_processors import Csr
 
 class Step:
     ready: bool

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.job import Job, KeptSets, Outcome
+from .contract import Job, KeptSets, Outcome
 
 
 class Run(Protocol):
@@ -211,7 +211,7 @@ def _numba() -> Engine:
             "engine 'numba' needs numba, which is not installed, on x86-64 or aarch64: pip install "
             "numba (or pip install '.[numba]' in fastsample's source folder)"
         )
-    from . import numba
+    from .numba import engine as numba
 
     return Engine("numba", numba.run, numba.write_law, numba.kept_sets, None, None)
 
@@ -237,7 +237,7 @@ def _torch() -> Engine:
             "engine 'torch' needs torch, which is not installed: pip install torch (or pip install "
             "'.[torch]' in fastsample's source folder)"
         )
-    from . import torch
+    from .torch import engine as torch
 
     return Engine("torch", torch.run, torch.write_law, torch.kept_sets, None, None)
 
@@ -249,14 +249,14 @@ def _triton() -> Engine:
             "engine 'triton' needs torch and triton, which are not both installed: pip install "
             "torch triton (or leave `engine` out)"
         )
-    from . import triton
+    from .triton import engine as triton
 
     return Engine("triton", triton.run, triton.write_law, triton.kept_sets, None, None)
 
 
 @cache
 def _reference() -> Engine:
-    from . import reference
+    from .reference import engine as reference
 
     return Engine("reference", reference.run, reference.write_law, reference.kept_sets, None, None)
 

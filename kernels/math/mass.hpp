@@ -1,0 +1,185 @@
+// Rule 4: the integer mass of a token, and rule 7's logarithm. Every operation is rounded on its own
+// (the build forbids fused multiply-add), so all instruction sets give the same bits.
+#pragma once
+
+#include "simd/simd.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+// What turns a row's logits into masses: its top logit and the scale log2(e) / temperature.
+//
+// The logits need not be read by rule 1 first: m is, and taking a denormal x for 0 moves y by less than
+// 2^-126 * 2^64 where |m| is small enough to notice it; both ys then round p to 1.
+struct Law {
+  float top;
+  float scale;
+};
+
+constexpr double kLog2E = 1.4426950408889634;
+constexpr float kLowestExponent = -64.0f;
+// A token at or below this exponent has mass 0.
+constexpr float kZeroExponent = -41.0f;
+
+inline float scale_of(double temperature) {
+  double scale = kLog2E / static_cast<double>(static_cast<float>(temperature));
+  scale = scale < 0x1p-126 ? 0x1p-126 : scale;
+  return static_cast<float>(scale > 0x1p64 ? 0x1p64 : scale);
+}
+
+inline float exponent(Law law, float logit) {
+  const float y = (logit - law.top) * law.scale;
+  return y > kLowestExponent ? y : kLowestExponent;
+}
+
+// In what follows V is a vector or a pack of them.
+template <class V>
+inline V exponents(Law law, const V& logits) {
+  return larger_negative((logits - law.top) * law.scale, kLowestExponent);
+}
+
+// 2^y = 2 * p * half, for y in [-64, 0]; twice `half` is 2^k. It is halved for the sake of kRound: that is
+// an even number, as it must be to round ties as the rule does, and leaves the exponent field of the half
+// in the low bits of a sum. The doubled power of two starts from y = -126.
+constexpr float kRound = 12582912.0f + 126.0f;  // 1.5 * 2^23: adding it rounds to an integer
+template <class V>
+struct Power {
+  V p;
+  V half;
+};
+
+inline Floats half_of_two_to(Floats t) { return (Floats)((Ints)t << 23); }
+inline Pack half_of_two_to(const Pack& t) {
+  return each([&](int i) { return half_of_two_to(t.vector[i]); });
+}
+inline Floats doubled(Floats half) { return (Floats)((Ints)half + (1 << 23)); }
+
+template <class V>
+inline V polynomial(const V& f) {
+  V p = f * 0x1.5bda40p-10f + 0x1.3ce8acp-7f;
+  p = p * f + 0x1.c6b6e4p-5f;
+  p = p * f + 0x1.ebf9c2p-3f;
+  p = p * f + 0x1.62e42ap-1f;
+  return p * f + 1.0f;
+}
+
+template <class V>
+inline Power<V> power(const V& y) {
+  const V t = y + kRound;
+  return {polynomial(y - (t - kRound)), half_of_two_to(t)};
+}
+
+typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
+
+// mass = high * 2^20 + low, both taken from the bits of sums that round where the rule rounds.
+struct Masses {
+  Ints high;
+  Ints low;
+};
+
+// Raw: without the two constants' bits, which a sum over many tokens takes off once. Both are half of the
+// rule's, as the power is: that changes the exponent fields and nothing else.
+constexpr int32_t kHighBits = 0x40C00000;  // 6.0f
+constexpr int32_t kLowBits = 0x36C00000;   // 1.5 * 2^-18
+
+// The product is exact, so high and low are what the rule says of v = 2^y, halved.
+template <class V>
+inline V high_part(const Power<V>& v) {
+  return add_exact_product(v.p, v.half, 6.0f);
+}
+// The rule's (v - (high - 12)) + 1.5 * 2^-17: its first two differences are exact, and so is the one here that
+// takes both constants off at once, a multiple of half the rule's 2^-20 like them; either way one rounding is
+// left.
+template <class V>
+inline V low_part(const Power<V>& v, const V& high) {
+  return add_exact_product(v.p, v.half, (6.0f + 0x1.8p-18f) - high);
+}
+
+inline Masses masses_of(Law law, Floats logits) {
+  const Power<Floats> v = power(exponents(law, logits));
+  const Floats high = high_part(v);
+  // Unsigned: a lane past the end of a list may hold anything.
+  return {(Ints)((Wrapping)high - static_cast<uint32_t>(kHighBits)),
+          (Ints)((Wrapping)low_part(v, high) - static_cast<uint32_t>(kLowBits))};
+}
+
+inline void store_masses(const Masses& masses, uint64_t* target) {
+  typedef int32_t HalfInts __attribute__((vector_size(2 * kLanes)));
+  typedef int64_t HalfWords __attribute__((vector_size(4 * kLanes)));
+  HalfInts high[2];
+  HalfInts low[2];
+  std::memcpy(high, &masses.high, sizeof high);
+  std::memcpy(low, &masses.low, sizeof low);
+  for (int half = 0; half < 2; ++half) {
+    const HalfWords words = (__builtin_convertvector(high[half], HalfWords) << 20) +
+                            __builtin_convertvector(low[half], HalfWords);
+    std::memcpy(target + half * kLanes / 2, &words, sizeof words);
+  }
+}
+
+inline uint64_t mass_of(Law law, float logit) {
+  uint64_t masses[kLanes];
+  store_masses(masses_of(law, fill(logit)), masses);
+  return masses[0];
+}
+
+// The mass of the top token.
+constexpr uint64_t kTopMass = uint64_t{1} << 40;
+
+// The total mass of up to a span, added pack by pack: 512 masses of at most 2^40, so 32 bits hold the sums
+// of both parts, and what wraps on the way comes back.
+class SpanMass {
+ public:
+  typedef uint64_t Total;
+  static constexpr int64_t kBlocks = kSpan;
+  static constexpr bool kHasZeros = true;  // a token may be kept and weigh nothing
+
+  void add(const Power<Pack>& v) {
+    const Pack high = high_part(v);
+    const Pack low = low_part(v, high);
+    for (int i = 0; i < kPack; ++i) {
+      high_ += (Wrapping)high.vector[i];
+      low_ += (Wrapping)low.vector[i];
+    }
+    vectors_ += kPack;
+  }
+  uint64_t total() const {
+    const Wrapping high = high_ - vectors_ * static_cast<uint32_t>(kHighBits);
+    const Wrapping low = low_ - vectors_ * static_cast<uint32_t>(kLowBits);
+    return static_cast<uint64_t>((int64_t{sum_of((Ints)high)} << 20) + sum_of((Ints)low));
+  }
+
+ private:
+  Wrapping high_ = {};
+  Wrapping low_ = {};
+  uint32_t vectors_ = 0;
+};
+
+// Rule 7's ln for positive normal z: FreeBSD's and musl's reduction, with no call into a C library.
+inline double natural_log(double z) {
+  constexpr uint64_t kSqrtHalf = 0x3fe6a09e00000000;
+  constexpr uint64_t kOne = 0x3ff0000000000000;
+  constexpr double G0 = 0x1.5555555555593p-1, G1 = 0x1.999999997fa04p-2,
+                   G2 = 0x1.2492494229359p-2, G3 = 0x1.c71c51d8e78afp-3,
+                   G4 = 0x1.7466496cb03dep-3, G5 = 0x1.39a09d078c69fp-3,
+                   G6 = 0x1.2f112df3e5244p-3;
+  uint64_t bits;
+  std::memcpy(&bits, &z, sizeof bits);
+  bits += kOne - kSqrtHalf;
+  const double e = static_cast<double>(static_cast<int64_t>(bits >> 52) - 1023);
+  bits = (bits & ((uint64_t{1} << 52) - 1)) + kSqrtHalf;
+  std::memcpy(&z, &bits, sizeof z);
+  const double f = z - 1.0;
+  const double q = f / (2.0 + f);
+  const double w = q * q;
+  const double v = w * w;
+  const double r =
+      w * (G0 + v * (G2 + v * (G4 + v * G6))) + v * (G1 + v * (G3 + v * G5));
+  const double h = (0.5 * f) * f;
+  return e * 0x1.62e42feep-1 - ((h - (q * (h + r) + e * 0x1.a39ef35793c76p-33)) - f);
+}
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample

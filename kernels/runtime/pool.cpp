@@ -1,0 +1,258 @@
+#include "runtime/pool.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+namespace fastsample {
+namespace {
+
+// One call of parallel_for. Lives on the caller's stack: the call returns when no worker holds it.
+struct Call {
+  int64_t count;
+  int64_t run_length;
+  void (*task)(void*, int64_t);
+  void* context;
+  std::atomic<int64_t> next{0};
+  std::exception_ptr failure;
+  std::mutex failure_mutex;
+  // Changed under the pool's mutex:
+  int wanted = 0;               // workers that may still come
+  std::atomic<int> present{0};  // workers that are inside
+  Call* following = nullptr;
+
+  void run() {
+    try {
+      for (int64_t first; (first = next.fetch_add(run_length, std::memory_order_relaxed)) < count;) {
+        const int64_t last = std::min(first + run_length, count);
+        for (int64_t i = first; i < last; ++i) task(context, i);
+      }
+    } catch (...) {
+      next.store(count, std::memory_order_relaxed);
+      const std::lock_guard<std::mutex> lock(failure_mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  }
+};
+
+// Linux may wake a thread on the processor of its waker although another idles, and leave the two there for
+// a whole call: in a virtual machine an idle processor can look as if its host had taken it away. So workers
+// may run where their caller may, but not on the processor that it is on.
+#if defined(__linux__)
+class Processors {
+ public:
+  static Processors beside_caller() {
+    Processors beside;
+    const int here = sched_getcpu();
+    if (here >= 0 && sched_getaffinity(0, sizeof beside.set_, &beside.set_) == 0) {
+      CPU_CLR(here, &beside.set_);
+    }
+    return beside;
+  }
+  // Of a worker that was told `others` before.
+  void tell(pthread_t worker, Processors& others) const {
+    if (CPU_COUNT(&set_) == 0 || CPU_EQUAL(&set_, &others.set_)) return;
+    pthread_setaffinity_np(worker, sizeof set_, &set_);
+    others = *this;
+  }
+
+ private:
+  cpu_set_t set_ = {};
+};
+#else
+struct Processors {
+  static Processors beside_caller() { return {}; }
+  void tell(pthread_t, Processors&) const {}
+};
+#endif
+
+// Guarded by the pool's mutex.
+struct Worker {
+  const pthread_t thread = pthread_self();
+  std::condition_variable wake;
+  bool called = false;
+  Processors processors;
+};
+
+// To wake a sleeping caller costs about as long as this, so it may look as long first.
+constexpr std::chrono::microseconds kLook{50};
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+bool has_left_soon(const std::atomic<int>& present) {
+  const auto end = std::chrono::steady_clock::now() + kLook;
+  do {
+    for (int i = 0; i < 8; ++i) pause();
+    if (present.load(std::memory_order_acquire) == 0) return true;
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+class Pool {
+ public:
+  void run(Call& call, int helpers) {
+    Worker* called[kMostThreads];
+    const int count = open(call, std::min(helpers, kMostThreads), called);
+    for (int i = 0; i < count; ++i) called[i]->wake.notify_one();
+    call.run();
+    close(call);
+  }
+
+ private:
+  // Writes which workers are to be woken; returns how many.
+  int open(Call& call, int helpers, Worker** called) {
+    const Processors beside = Processors::beside_caller();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    hire(helpers);
+    call.wanted = helpers;
+    call.following = first_;
+    first_ = &call;
+    int count = 0;
+    for (; count < helpers && !idle_.empty(); ++count) {
+      Worker* worker = idle_.back();
+      idle_.pop_back();
+      beside.tell(worker->thread, worker->processors);
+      worker->called = true;
+      called[count] = worker;
+    }
+    return count;
+  }
+
+  void close(Call& call) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      remove(call);
+    }
+    if (call.present.load(std::memory_order_acquire) == 0 || has_left_soon(call.present)) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    done_.wait(lock, [&] { return call.present.load(std::memory_order_relaxed) == 0; });
+  }
+
+  // A machine that refuses a thread only makes the call slower.
+  void hire(int wanted) {
+    try {
+      for (; workers_ < wanted; ++workers_) {
+        idle_.reserve(static_cast<size_t>(workers_) + 1);  // so that no worker need make room
+        std::thread(&Pool::serve, this).detach();
+      }
+    } catch (const std::exception&) {
+    }
+  }
+
+  void remove(const Call& call) {
+    Call** link = &first_;
+    while (*link != &call) link = &(*link)->following;
+    *link = call.following;
+  }
+
+  Call* open_call() const {
+    Call* call = first_;
+    while (call && call->wanted == 0) call = call->following;
+    return call;
+  }
+
+  void serve() {
+    Worker worker;
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      while (Call* call = open_call()) {
+        --call->wanted;
+        call->present.fetch_add(1, std::memory_order_relaxed);
+        lock.unlock();
+        call->run();
+        lock.lock();
+        if (call->present.fetch_sub(1, std::memory_order_release) == 1) done_.notify_all();
+      }
+      idle_.push_back(&worker);
+      worker.wake.wait(lock, [&] { return worker.called; });
+      worker.called = false;
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<Worker*> idle_;  // those that sleep, the last to have worked at the end
+  Call* first_ = nullptr;      // the calls that run now, the newest first
+  int workers_ = 0;
+};
+
+// Never destroyed: its workers sleep until the process ends. A forked child has no workers and gets a
+// new pool; the old one, whose mutex may be held by a thread that is not there, is left behind.
+Pool* pool = nullptr;
+
+void renew_pool() { pool = new Pool; }
+
+Pool& the_pool() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    renew_pool();
+    pthread_atfork(nullptr, nullptr, renew_pool);
+  });
+  return *pool;
+}
+
+// ---- how many -----------------------------------------------------------------------------------------
+
+// 0: as many as there are processors to run on.
+std::atomic<int> limit{0};
+
+int processors() {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+  const unsigned threads = std::thread::hardware_concurrency();
+  return threads == 0 ? 1 : static_cast<int>(threads);
+}
+
+}  // namespace
+
+int most_threads() {
+  const int set = limit.load(std::memory_order_relaxed);
+  return set > 0 ? set : processors();
+}
+
+void limit_threads(int threads) { limit.store(threads, std::memory_order_relaxed); }
+
+void parallel_for(int64_t count, int64_t run_length, int threads, void (*task)(void*, int64_t),
+                  void* context) {
+  Call call;
+  call.count = count;
+  call.run_length = run_length;
+  call.task = task;
+  call.context = context;
+  if (threads <= 1) {
+    call.run();
+  } else {
+    the_pool().run(call, threads - 1);
+  }
+  if (call.failure) std::rethrow_exception(call.failure);
+}
+
+}  // namespace fastsample
+
+extern "C" {
+
+// Found by name in the loaded library.
+__attribute__((visibility("default"))) int fastsample_get_num_threads() {
+  return fastsample::most_threads();
+}
+__attribute__((visibility("default"))) void fastsample_set_num_threads(int threads) {
+  fastsample::limit_threads(threads);
+}
+}

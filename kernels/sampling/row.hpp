@@ -1,0 +1,264 @@
+// A row as blocks of float32: whatever its dtype, stride and adjustments, every pass sees 128 logits side by
+// side. Plain float32 blocks are read where they lie; any other block is made when it is asked for.
+#pragma once
+
+#include "simd/simd.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+// Rule 1: an exponent field of 0 (denormal, -0) is +0.
+inline float read(float logit) {
+  return logit < kSmallestNormal && logit > -kSmallestNormal ? 0.0f : logit;
+}
+
+inline float load_one(const char* source) {
+  float logit;
+  std::memcpy(&logit, source, sizeof logit);
+  return logit;
+}
+
+// ---- widening: exact, one lane a logit -----------------------------------------------------------------
+
+// Spelled out where GCC widens a vector half by half, or does in steps what is one instruction.
+
+inline Floats widen_bfloat16(const char* source) {
+#if FASTSAMPLE_LANES == 16
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+  return (Floats)((Ints)_mm512_maskz_cvtepu16_epi32(0xFFFF, halves) << 16);
+#elif FASTSAMPLE_LANES == 8
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
+  return (Floats)((Ints)_mm256_cvtepu16_epi32(halves) << 16);
+#elif defined(__x86_64__)
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(source));
+  return (Floats)_mm_unpacklo_epi16(_mm_setzero_si128(), halves);
+#else
+  typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+  Halves halves;
+  std::memcpy(&halves, source, sizeof halves);
+  return (Floats)(__builtin_convertvector(halves, Ints) << 16);
+#endif
+}
+
+inline Floats widen_float16(const char* source) {
+#if FASTSAMPLE_LANES == 16
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+  return (Floats)_mm512_maskz_cvtph_ps(0xFFFF, halves);
+#elif FASTSAMPLE_LANES == 8
+  return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
+#elif defined(__aarch64__)
+  uint16x4_t halves;
+  std::memcpy(&halves, source, sizeof halves);
+  return (Floats)vcvt_f32_f16(vreinterpret_f16_u16(halves));
+#else
+  const Ints bits = (Ints)widen_bfloat16(source);
+  const Ints size = (bits & 0x7FFF0000) >> 3;
+  // The product sets the exponent right, of float16's denormals too; infinity and NaN are put back.
+  const Ints finite = (Ints)((Floats)size * 0x1p112f);
+  const Ints special = size >= 0x0F800000;
+  return (Floats)(finite | (special & 0x7F800000) | (bits & static_cast<int32_t>(0x80000000)));
+#endif
+}
+
+// Rule 2 behind the mask. The result of every operation is read as rule 1 reads an input.
+inline float edited(float logit, const Edit& edit, const Adjustment& a) {
+  float x = read(read(logit) + edit.bias);
+  if (x == -kInfinity) return x;
+  if (edit.repeated) x = read(x > 0 ? x / a.repetition_penalty : x * a.repetition_penalty);
+  if (edit.frequency > 0) {
+    x = read(x - read(a.frequency_penalty * static_cast<float>(edit.frequency)));
+  }
+  return edit.present ? read(x - a.presence_penalty) : x;
+}
+
+// ---- rows ----------------------------------------------------------------------------------------------
+
+// How far ahead, in bytes, the second-level cache is filled: rows are read front to back. Distances from
+// 512 bytes to 8 KB and both levels were tried on rows from the third-level cache and from memory.
+constexpr int64_t kPrefetch = 6144;
+constexpr int kSecondLevel = 2;
+
+class Row {
+ public:
+  Row(const Logits& logits, const Adjustment& adjustment)
+      : logits_(logits),
+        adjustment_(adjustment),
+        blocks_((logits.vocabulary + kBlock - 1) / kBlock),
+        in_place_(0),
+        widened_(0),
+        banned_(0),
+        adjusted_(adjustment.allowed || adjustment.allowed_bits || adjustment.edit_start) {
+    const bool masked = adjustment.allowed || adjustment.allowed_bits;
+    const bool plain = logits.dtype == kFloat32 && logits.step == 4;
+    if (plain && !masked) in_place_ = full_blocks();
+    if (plain && masked) banned_ = adjustment.allowed_count / kBlock;
+    if (logits.dtype != kFloat32 && logits.step == 2 && !masked) widened_ = full_blocks();
+  }
+
+  int64_t blocks() const { return blocks_; }
+  int64_t vocabulary() const { return logits_.vocabulary; }
+  int64_t full_blocks() const { return logits_.vocabulary / kBlock; }
+  bool adjusted() const { return adjusted_; }
+
+  // 128 float32 logits, -inf past the row's end; good until the next call.
+  const char* block(int64_t b) const {
+    return b < in_place_ && !has_edits(b) ? logits_.data + b * (kBlock * 4) : make(b);
+  }
+
+  // Calls use(load), where load(i) is a vector of the block's logits from its i-th on; returns what `use`
+  // returns. Blocks of two-byte logits are widened on the way, and masks applied: to make a block first takes
+  // a third longer and more.
+  template <class Use>
+  __attribute__((always_inline)) auto with_block(int64_t b, Use use) const {
+    if (b < widened_ && !has_edits(b)) {
+      const char* halves = logits_.data + b * (kBlock * 2);
+      if (logits_.dtype == kFloat16) {
+        return use([=](int64_t i) { return widen_float16(halves + 2 * i); });
+      }
+      return use([=](int64_t i) { return widen_bfloat16(halves + 2 * i); });
+    }
+    if (b < banned_ && !has_edits(b)) {
+      const int64_t first = b * kBlock;
+      return use([=](int64_t i) { return banned(load(logits_.data + 4 * (first + i)), first + i); });
+    }
+    const char* floats = block(b);
+    return use([=](int64_t i) { return load(floats + 4 * i); });
+  }
+
+  float logit(int64_t token) const {
+    return read(load_one(block(token / kBlock) + 4 * (token % kBlock)));
+  }
+
+  // What lies some blocks ahead of b, for a pass over the row; and b itself, for a visit.
+  __attribute__((always_inline)) void prefetch(int64_t b) const {
+    const char* start = logits_.data + kPrefetch;
+    logits_.dtype == kFloat32 ? prefetch_bytes<kBlock * 4>(start, b)
+                              : prefetch_bytes<kBlock * 2>(start, b);
+  }
+  __attribute__((always_inline)) void prefetch_block(int64_t b) const {
+    logits_.dtype == kFloat32 ? prefetch_bytes<kBlock * 4>(logits_.data, b)
+                              : prefetch_bytes<kBlock * 2>(logits_.data, b);
+  }
+
+ private:
+  // Inlined always: GCC takes a function that only prefetches for one without effect, and drops the call.
+  template <int64_t kBytes>
+  __attribute__((always_inline)) void prefetch_bytes(const char* start, int64_t b) const {
+    for (int64_t byte = 0; byte < kBytes; byte += 64) {
+      __builtin_prefetch(start + b * kBytes + byte, 0, kSecondLevel);
+    }
+  }
+
+  bool has_edits(int64_t b) const {
+    return adjustment_.edit_start && adjustment_.edit_start[b] != adjustment_.edit_start[b + 1];
+  }
+
+  // Not inlined: the loops over blocks keep their constants in registers.
+  __attribute__((noinline)) const char* make(int64_t b) const {
+    const int64_t first = b * kBlock;
+    const int64_t rest = logits_.vocabulary - first;
+    widen(first, rest < kBlock ? rest : kBlock);
+    if (adjusted_) adjust(b);
+    return reinterpret_cast<const char*>(made_);
+  }
+
+  void widen(int64_t first, int64_t count) const {
+    const char* source = logits_.data + first * logits_.step;
+    if (logits_.dtype != kFloat32) {
+      widen_halves(source, count);
+    } else if (logits_.step == 4) {
+      std::memcpy(made_, source, static_cast<size_t>(4 * count));
+    } else {
+      for (int64_t i = 0; i < count; ++i) made_[i] = load_one(source + i * logits_.step);
+    }
+    for (int64_t i = count; i < kBlock; ++i) made_[i] = -kInfinity;
+  }
+
+  void widen_halves(const char* source, int64_t count) const {
+    char gathered[2 * kBlock] = {};
+    if (count < kBlock || logits_.step != 2) {
+      for (int64_t i = 0; i < count; ++i) std::memcpy(gathered + 2 * i, source + i * logits_.step, 2);
+      source = gathered;
+    }
+    for (int64_t i = 0; i < kBlock; i += kLanes) {
+      store(made_ + i, logits_.dtype == kFloat16 ? widen_float16(source + 2 * i)
+                                                 : widen_bfloat16(source + 2 * i));
+    }
+  }
+
+  void adjust(int64_t b) const {
+    const Adjustment& a = adjustment_;
+    const int64_t first = b * kBlock;
+    if (a.allowed || a.allowed_bits) {
+      if (first + kBlock <= a.allowed_count) {
+        ban_by_lanes(first);
+      } else {
+        for (int64_t i = 0; i < kBlock; ++i) made_[i] = is_allowed(first + i) ? made_[i] : -kInfinity;
+      }
+    }
+    if (!a.edit_start) return;
+    for (int64_t e = a.edit_start[b]; e < a.edit_start[b + 1]; ++e) {
+      float& logit = made_[a.edits[e].token - first];
+      logit = edited(logit, a.edits[e], a);
+    }
+  }
+
+  void ban_by_lanes(int64_t first) const {
+    for (int64_t i = 0; i < kBlock; i += kLanes) store(made_ + i, banned(load(made_ + i), first + i));
+  }
+
+  // A vector of logits from this token on, -inf where the mask does not allow them.
+  Floats banned(Floats logits, int64_t token) const {
+#if FASTSAMPLE_LANES == 16
+    __mmask16 stays;
+    if (adjustment_.allowed) {
+      const __m128i bytes =
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(adjustment_.allowed + token));
+      stays = _mm_test_epi8_mask(bytes, bytes);
+    } else {
+      std::memcpy(&stays, adjustment_.allowed_bits + token / 8, 2);
+    }
+    return (Floats)_mm512_mask_mov_ps((__m512)fill(-kInfinity), stays, (__m512)logits);
+#else
+    const Ints stays = adjustment_.allowed ? allowed_bytes(adjustment_.allowed + token)
+                                           : allowed_bits(adjustment_.allowed_bits, token);
+    return stays != 0 ? logits : fill(-kInfinity);
+#endif
+  }
+
+#if FASTSAMPLE_LANES < 16
+  static Ints allowed_bytes(const uint8_t* allowed) {
+    typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+    Bytes bytes;
+    std::memcpy(&bytes, allowed, sizeof bytes);
+    return __builtin_convertvector(bytes, Ints);
+  }
+
+  static Ints allowed_bits(const char* bits, int64_t token) {
+    const uint8_t lanes = static_cast<uint8_t>(bits[token / 8] >> (token % 8));
+    Ints weights;
+    for (int lane = 0; lane < kLanes; ++lane) weights[lane] = 1 << lane;
+    return (lanes - Ints{}) & weights;
+  }
+#endif
+
+  bool is_allowed(int64_t token) const {
+    if (token >= adjustment_.allowed_count) return false;
+    if (adjustment_.allowed) return adjustment_.allowed[token] != 0;
+    return static_cast<uint8_t>(adjustment_.allowed_bits[token / 8]) >> (token % 8) & 1;
+  }
+
+  Logits logits_;
+  Adjustment adjustment_;
+  int64_t blocks_;
+  int64_t in_place_;  // blocks that are read where they lie, unless they are edited
+  int64_t widened_;   // blocks that need only be widened, unless they are edited
+  int64_t banned_;    // blocks that need only be masked, unless they are edited
+  bool adjusted_;
+  alignas(64) mutable float made_[kBlock];
+};
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample

@@ -1,0 +1,233 @@
+// The vector of the machine: loads, maxima, comparisons. Everything above it is written once for all
+// instruction sets. Included by one isa_*.cpp, which names the set and its number of lanes.
+// All is in an anonymous namespace: a function shared between objects of several instruction sets
+// would be kept once by the linker, and the baseline build would run the AVX-512 copy.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include "runtime/types.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+constexpr int kLanes = FASTSAMPLE_LANES;
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLowest = std::numeric_limits<float>::lowest();
+constexpr float kSmallestNormal = std::numeric_limits<float>::min();
+
+inline Floats load(const void* source) {
+  Floats lanes;
+  std::memcpy(&lanes, source, sizeof lanes);
+  return lanes;
+}
+
+inline void store(void* target, Floats lanes) { std::memcpy(target, &lanes, sizeof lanes); }
+
+inline Floats fill(float value) { return value - Floats{}; }
+
+// b > a ? b : a, lane by lane: a NaN in b leaves a as it is. Spelled out for x86, where GCC makes two
+// instructions of the expression; the full mask spares its warnings about the plain intrinsic.
+inline Floats larger(Floats a, Floats b) {
+#if FASTSAMPLE_LANES == 16
+  return (Floats)_mm512_maskz_max_ps(0xFFFF, (__m512)b, (__m512)a);
+#elif FASTSAMPLE_LANES == 8
+  return (Floats)_mm256_max_ps((__m256)b, (__m256)a);
+#elif defined(__x86_64__)
+  return (Floats)_mm_max_ps((__m128)b, (__m128)a);
+#else
+  return b > a ? b : a;
+#endif
+}
+
+// larger(y, low) where no y is above 0, y = +0 at most, and low is below: of two negative numbers the larger
+// has the smaller bits. Units that count integers are idle where this is asked for; SSE2 has none for it.
+inline Floats larger_negative(Floats y, float low) {
+#if FASTSAMPLE_LANES == 4 && defined(__x86_64__)
+  return larger(y, fill(low));
+#else
+  typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+  const Words bits = (Words)y;
+  const Words lowest = (Words)fill(low);
+  return (Floats)(bits < lowest ? bits : lowest);
+#endif
+}
+
+// a * b + c for products that are exact: then one rounding is the same as two, and one instruction does
+// both where the machine has it. The build forbids it everywhere else; to test that, FASTSAMPLE_NEVER_FUSE
+// forbids it here too.
+inline Floats add_exact_product(Floats a, Floats b, Floats c) {
+#if defined(FASTSAMPLE_NEVER_FUSE)
+  return a * b + c;
+#elif FASTSAMPLE_LANES == 16
+  return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif FASTSAMPLE_LANES == 8
+  return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+inline Floats add_exact_product(Floats a, Floats b, float c) {
+  return add_exact_product(a, b, fill(c));
+}
+
+// a + b where maxima are taken too: AVX-512's units that multiply are idle there, those that add are not.
+inline Floats add_beside_maxima(Floats a, Floats b) {
+#if FASTSAMPLE_LANES == 16
+  return add_exact_product(b, fill(1.0f), a);
+#else
+  return a + b;
+#endif
+}
+
+// Several vectors that take the same steps side by side: a step of one need not wait for the step before,
+// and the processor's window is too small to find that out by itself over a whole chain.
+constexpr int kPack = 4;
+struct Pack {
+  Floats vector[kPack];
+};
+
+template <class Step>
+inline Pack each(Step step) {
+  Pack result;
+  for (int i = 0; i < kPack; ++i) result.vector[i] = step(i);
+  return result;
+}
+
+inline const Floats& nth(const Pack& pack, int i) { return pack.vector[i]; }
+inline float nth(float all, int) { return all; }
+
+inline Pack operator+(const Pack& a, float b) {
+  return each([&](int i) { return a.vector[i] + b; });
+}
+inline Pack operator-(const Pack& a, float b) {
+  return each([&](int i) { return a.vector[i] - b; });
+}
+inline Pack operator*(const Pack& a, float b) {
+  return each([&](int i) { return a.vector[i] * b; });
+}
+inline Pack operator-(const Pack& a, const Pack& b) {
+  return each([&](int i) { return a.vector[i] - b.vector[i]; });
+}
+inline Pack operator*(const Pack& a, const Pack& b) {
+  return each([&](int i) { return a.vector[i] * b.vector[i]; });
+}
+inline Pack larger_negative(const Pack& y, float low) {
+  return each([&](int i) { return larger_negative(y.vector[i], low); });
+}
+inline Pack operator-(float a, const Pack& b) {
+  return each([&](int i) { return a - b.vector[i]; });
+}
+template <class C>
+inline Pack add_exact_product(const Pack& a, const Pack& b, const C& c) {
+  return each([&](int i) { return add_exact_product(a.vector[i], b.vector[i], nth(c, i)); });
+}
+
+// Bit i is set where lane i of a is at least lane i of b.
+inline uint32_t at_least(Floats a, Floats b) {
+#if FASTSAMPLE_LANES == 16
+  return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GE_OQ);
+#elif FASTSAMPLE_LANES == 8
+  return static_cast<uint32_t>(
+      _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GE_OQ)));
+#elif defined(__x86_64__)
+  return static_cast<uint32_t>(_mm_movemask_ps(_mm_cmpge_ps((__m128)a, (__m128)b)));
+#elif defined(__aarch64__)
+  const Ints weights = {1, 2, 4, 8};
+  return vaddvq_u32((uint32x4_t)((a >= b) & weights));
+#else
+  const Ints mask = a >= b;
+  uint32_t bits = 0;
+  for (int lane = 0; lane < kLanes; ++lane) bits |= (mask[lane] & 1u) << lane;
+  return bits;
+#endif
+}
+
+// The same vector, with the lanes that lie 8 (or 4) apart exchanged.
+template <class Vector>
+inline Vector exchange_8(Vector v) {
+#if FASTSAMPLE_LANES == 16
+  return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+#else
+  return v;
+#endif
+}
+template <class Vector>
+inline Vector exchange_4(Vector v) {
+#if FASTSAMPLE_LANES == 16
+  return __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+#elif FASTSAMPLE_LANES == 8
+  return __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+#else
+  return v;
+#endif
+}
+
+// Two vectors as pairs, lane by lane, the first half of them or the second; and the second of each pair.
+#if FASTSAMPLE_LANES == 16
+inline Ints interleave_low(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Ints interleave_high(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+inline Ints seconds(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+}
+#elif FASTSAMPLE_LANES == 8
+inline Ints interleave_low(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+inline Ints interleave_high(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+inline Ints seconds(Ints a, Ints b) {
+  return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+}
+#else
+inline Ints interleave_low(Ints a, Ints b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Ints interleave_high(Ints a, Ints b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline Ints seconds(Ints a, Ints b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
+#endif
+
+// The largest of the lanes whose places are equal modulo 4.
+typedef float Parts __attribute__((vector_size(16)));
+inline Parts largest_of_parts(Floats lanes) {
+  if (kLanes >= 16) lanes = larger(lanes, exchange_8(lanes));
+  if (kLanes >= 8) lanes = larger(lanes, exchange_4(lanes));
+  Parts parts;
+  std::memcpy(&parts, &lanes, sizeof parts);
+  return parts;
+}
+
+inline float largest(Parts parts) {
+  const float a = parts[0] > parts[1] ? parts[0] : parts[1];
+  const float b = parts[2] > parts[3] ? parts[2] : parts[3];
+  return a > b ? a : b;
+}
+
+// Of floats, in an order that the number of lanes decides.
+template <class Vector>
+inline auto sum_of(Vector lanes) {
+  if (kLanes >= 16) lanes += exchange_8(lanes);
+  if (kLanes >= 8) lanes += exchange_4(lanes);
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample

@@ -1,0 +1,312 @@
+"""What filters leave of each row: kept sets with their masses, and the rows cut to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastsample.engines import resolve
+from fastsample.engines.contract import Job, KeptSets
+from fastsample.engines.execution import first_bad
+from fastsample.inputs.arrays import dtype_of, in_form_of, is_tensor, minus_inf
+from fastsample.inputs.logits import Rows, as_rows
+from fastsample.inputs.logits_processors import Adjustments, make_adjustments
+from fastsample.params import validation as checks
+from fastsample.params.parameters import check_threads, make_plan
+
+from .result import as_given, check_out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptSet:
+    """What `kept_set` returns: the kept sets of all rows, end to end; tensors for torch logits.
+
+    Attributes
+    ----------
+    tokens : int64 array of shape (N,)
+        Of each row the higher logit first, equal logits by token, the lower first.
+    masses : uint64 array of shape (N,), torch.int64 for torch logits
+        Integer weights, 2**40 for a top token. A token is drawn with the probability mass / (sum
+        over its row), so one of mass 0 never.
+    logits : float32 array of shape (N,)
+        As they were compared: after mask, bias and penalties, before the temperature.
+    offsets : int64 array of shape (B + 1,)
+        Row b has ``tokens[offsets[b] : offsets[b + 1]]``. Logits of shape (V,) are one row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastsample
+    >>> rows = np.array([[1.0, 3.0, 2.0], [0.0, 0.0, -9.0]], dtype=np.float32)
+    >>> kept = fastsample.kept_set(rows, top_k=2)
+    >>> kept.tokens, kept.offsets
+    (array([1, 2, 0, 1]), array([0, 2, 4]))
+    >>> kept.probabilities.round(3)
+    array([0.731, 0.269, 0.5  , 0.5  ])
+    """
+
+    tokens: Any
+    masses: Any
+    logits: Any
+    offsets: Any
+
+    @property
+    def probabilities(self) -> Any:
+        """The probability of each kept token: float64 of shape (N,), each row's add up to 1."""
+        masses, offsets = np.asarray(self.masses), np.asarray(self.offsets)
+        # Every row keeps a token, so no two offsets are equal, as reduceat needs.
+        totals = np.add.reduceat(masses, offsets[:-1]) if len(masses) else masses
+        shares = masses / np.repeat(totals, np.diff(offsets))
+        return as_given(shares, shares.shape, torch=is_tensor(self.masses))
+
+
+def kept_set(
+    logits: Any,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: ArrayLike | None = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    mask: Any = None,
+    bias: Any = None,
+    prompt: Any = None,
+    output: Any = None,
+    repetition_penalty: ArrayLike = 1.0,
+    frequency_penalty: ArrayLike = 0.0,
+    presence_penalty: ArrayLike = 0.0,
+    repetition_scope: str | int = "all",
+    frequency_scope: str | int = "output",
+    presence_scope: str | int = "output",
+    min_keep: ArrayLike = 1,
+    stages: tuple[str, ...] = checks.STAGES,
+    valid_vocab: int | None = None,
+    engine: str | None = None,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> KeptSet:
+    """Find the tokens that `sample` would draw from, and how much each of them weighs.
+
+    Parameters
+    ----------
+    logits : array of shape (V,) or (B, V)
+        As in `sample`.
+    temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
+        As in `SamplingParams`. At temperature 0 the first token alone is kept.
+    mask, bias, prompt, output
+        As in `sample`.
+    repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
+    repetition_scope, frequency_scope, presence_scope : str or int
+    stages : tuple of str
+        As in `SamplingParams`.
+    valid_vocab, engine, isa, n_threads
+        As in `sample`.
+
+    Returns
+    -------
+    KeptSet
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As `sample`: also for a row that holds NaN or +inf, or nothing but -inf.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastsample
+    >>> row = np.log(np.array([0.5, 0.1, 0.4], dtype=np.float32))
+    >>> fastsample.kept_set(row, top_p=0.8).tokens
+    array([0, 2])
+    """
+    rows = as_rows(logits, valid_vocab)
+    found = _checked_and_found(
+        rows,
+        mask=mask,
+        bias=bias,
+        prompt=prompt,
+        output=output,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        repetition_scope=repetition_scope,
+        frequency_scope=frequency_scope,
+        presence_scope=presence_scope,
+        min_keep=min_keep,
+        stages=stages,
+        engine=engine,
+        isa=isa,
+        n_threads=n_threads,
+    )
+    masses = found.masses.view(np.int64) if rows.torch else found.masses
+    parts = (found.tokens, masses, found.logits, found.offsets)
+    return KeptSet(*(as_given(part, part.shape, torch=rows.torch) for part in parts))
+
+
+def filter_logits(
+    logits: Any,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: ArrayLike | None = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    mask: Any = None,
+    bias: Any = None,
+    prompt: Any = None,
+    output: Any = None,
+    repetition_penalty: ArrayLike = 1.0,
+    frequency_penalty: ArrayLike = 0.0,
+    presence_penalty: ArrayLike = 0.0,
+    repetition_scope: str | int = "all",
+    frequency_scope: str | int = "output",
+    presence_scope: str | int = "output",
+    min_keep: ArrayLike = 1,
+    stages: tuple[str, ...] = checks.STAGES,
+    valid_vocab: int | None = None,
+    out: Any = None,
+    engine: str | None = None,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> Any:
+    """Set the logits of all tokens outside the kept set to -inf.
+
+    Parameters
+    ----------
+    logits : array of shape (V,) or (B, V)
+        As in `sample`; changed only where `out` shares its memory.
+    temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
+        As in `SamplingParams`. The temperature counts in what is kept; no logit is divided by it.
+    mask, bias, prompt, output
+        As in `sample`.
+    repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
+    repetition_scope, frequency_scope, presence_scope : str or int
+    stages : tuple of str
+        As in `SamplingParams`.
+    valid_vocab, engine, isa, n_threads
+        As in `sample`. Columns past `valid_vocab` become -inf.
+    out : array or tensor of the kind, dtype and shape of `logits`, optional
+        Written only when every row is good. It may be `logits` itself.
+
+    Returns
+    -------
+    array or tensor of the kind, dtype and shape of `logits`
+        `out` where it is given. Kept logits come bit for bit; with a mask, a bias or a history they
+        come adjusted, rounded to the dtype. bfloat16 read through DLPack comes as uint16.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As `sample`; ValueError also for an adjusted logit that the dtype cannot hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastsample
+    >>> fastsample.filter_logits(np.array([1.0, 3.0, 2.0], dtype=np.float32), top_k=2)
+    array([-inf,   3.,   2.], dtype=float32)
+    """
+    rows = as_rows(logits, valid_vocab)
+    dtype = dtype_of(logits, rows.values)
+    shape = (*rows.shape, rows.values.shape[1])
+    if out is None:
+        memory = np.empty(shape, rows.values.dtype)
+    else:
+        memory = check_out(out, shape, torch=rows.torch, dtype=dtype)
+    found = _checked_and_found(
+        rows,
+        mask=mask,
+        bias=bias,
+        prompt=prompt,
+        output=output,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        repetition_scope=repetition_scope,
+        frequency_scope=frequency_scope,
+        presence_scope=presence_scope,
+        min_keep=min_keep,
+        stages=stages,
+        engine=engine,
+        isa=isa,
+        n_threads=n_threads,
+    )
+    at = places(found.tokens, found.offsets)
+    values = rows.values[at]
+    if not (mask is None and bias is None and prompt is None and output is None):
+        values = _narrow(found.logits, at, values.dtype)
+    memory[...] = minus_inf(memory.dtype)
+    (memory if rows.shape else memory[None])[at] = values
+    return in_form_of(logits, memory) if out is None else out
+
+
+def _checked_and_found(
+    rows: Rows,
+    *,
+    mask: Any,
+    bias: Any,
+    prompt: Any,
+    output: Any,
+    engine: str | None,
+    isa: str | None,
+    n_threads: Any,
+    **settings: Any,
+) -> KeptSets:
+    """Check what the two functions of this room have in common, and find the kept sets."""
+    plan = make_plan(len(rows.values), **settings)
+    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    return find(rows, plan, adjustments, engine=engine, isa=isa, n_threads=n_threads)
+
+
+def find(
+    rows: Rows,
+    plan: NDArray[np.void],
+    adjustments: Adjustments | None,
+    *,
+    engine: str | None,
+    isa: str | None,
+    n_threads: Any,
+) -> KeptSets:
+    """Find the kept sets, or raise for the first bad row."""
+    job = Job(rows.values, rows.vocabulary, plan, adjustments)
+    status = np.zeros(len(plan), np.uint8)
+    kept_sets = resolve(engine, isa).kept_sets
+    found = kept_sets(job, status, isa=isa, n_threads=check_threads(n_threads))
+    if np.count_nonzero(status):
+        raise first_bad(job, rows.shape, status)
+    return found
+
+
+def places(tokens: NDArray[np.int64], offsets: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+    """Row and column of each token."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), tokens
+
+
+def _narrow(
+    logits: NDArray[np.float32], at: tuple[NDArray[Any], ...], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """Round adjusted logits to the dtype of the row, to nearest even."""
+    if dtype == np.uint16:
+        bits = logits.view(np.uint32)
+        narrow = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        infinite = narrow & 0x7FFF == 0x7F80
+    else:
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = logits.astype(dtype)
+        infinite = np.isinf(narrow)
+    if np.any(infinite):
+        first = int(np.flatnonzero(infinite)[0])
+        raise ValueError(
+            f"`logits` must have a dtype that holds them adjusted, got {logits[first]} for token "
+            f"{at[1][first]} of row {at[0][first]} (pass them in float32)"
+        )
+    return narrow

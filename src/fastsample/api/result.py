@@ -1,0 +1,193 @@
+"""What comes back: tokens and what is told of them, in the caller's form, or a bad row's error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsample.engines.reference import rows as reference_rows
+from fastsample.inputs.arrays import memory_of
+
+
+class Status(IntEnum):
+    """What became of a row; the numbers in `SampleResult.status`.
+
+    Attributes
+    ----------
+    OK
+        0: its token was drawn.
+    INVALID
+        1: after adjusting it holds NaN or +inf.
+    EMPTY
+        2: after adjusting every logit is -inf.
+    BAD_PARAM
+        3: a parameter given for this row is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastsample
+    >>> rows = np.array([[1.0, 2.0], [np.nan, 0.0]], dtype=np.float32)
+    >>> result = fastsample.sample(rows, temperature=0, on_invalid="mark")
+    >>> result.tokens, result.status == fastsample.Status.INVALID
+    (array([ 1, -1]), array([False,  True]))
+    """
+
+    OK = reference_rows.OK
+    INVALID = reference_rows.INVALID
+    EMPTY = reference_rows.EMPTY
+    BAD_PARAM = 3
+
+
+@dataclass(slots=True, eq=False)
+class SampleResult:
+    """What `sample` returns: arrays, or tensors for torch logits.
+
+    S is ``logits.shape[:-1]``: () for logits of shape (V,), whose arrays have no dimensions, or
+    (B,). With ``form`` a tuple of F forms, the four arrays about log-probabilities have a leading
+    axis F, in that order; they are None without ``logprobs``.
+
+    Attributes
+    ----------
+    tokens : int64 of shape S, or S + (n,) for n draws
+        -1 in a row whose status is not OK.
+    logprobs : float64 of shape S, or None
+        The token's natural log-probability; nan in a bad row. A raw law also has nan, the rank 0
+        and top tokens of -1 where the row is valid only once it is masked.
+    ranks : int64 of shape S, or None
+        1 for the first token: higher logit first, equal logits by token, the lower first. 0 in a
+        bad row.
+    top_tokens : int64 of shape S + (N,), or None
+        The first N = ``logprobs`` tokens by rank; -1 in a bad row.
+    top_logprobs : float64 of shape S + (N,), or None
+        Theirs, by the law that was asked for; nan in a bad row.
+    kept_count : int64 of shape S
+        How many tokens the mask and the filters left; 0 in a bad row.
+    status : uint8 of shape S
+        A `Status` per row; all 0 unless bad rows are marked.
+    seed : int or uint64 array of shape (B,)
+        The seed that was used, also when none was given; per-row seeds are a copy, with a 0
+        that means nothing in a row of BAD_PARAM. Where tokens stay on a device, it is as it was
+        given. What draws the same tokens again after a call
+        without a seed: ``sample(logits, seed=result.seed, position=0, stream="row", ...)`` with the
+        same parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastsample
+    >>> logits = np.array([4.0, 2.0, 1.0], dtype=np.float32)
+    >>> first = fastsample.sample(logits)
+    >>> again = fastsample.sample(logits, seed=first.seed, position=0, stream="row")
+    >>> bool(again.tokens == first.tokens)
+    True
+    """
+
+    tokens: Any
+    logprobs: Any
+    ranks: Any
+    top_tokens: Any
+    top_logprobs: Any
+    kept_count: Any
+    status: Any
+    seed: Any
+
+
+def bad_row(
+    values: Mapping[int, NDArray[np.float32]] | NDArray[np.float32],
+    shape: tuple[int, ...],
+    status: NDArray[np.uint8],
+    *,
+    adjusted: bool = False,
+) -> ValueError:
+    """Make the error for the first row whose status is not OK.
+
+    Parameters
+    ----------
+    values : float32 logits by row
+        As the engine saw them: after adjusting, where there was any.
+    shape : tuple of int
+        () where there is one row, which then needs no number.
+    status : uint8 array of shape (B,)
+    adjusted : bool
+        Whether a mask, a bias or a penalty may be the cause.
+    """
+    row = int(np.flatnonzero(status)[0])
+    name = f"`logits` row {row}" if shape else "`logits`"
+    after = " after mask, bias and penalties" if adjusted else ""
+    if status[row] == Status.EMPTY:
+        return ValueError(
+            f"{name} is -inf at every token{after} (leave at least one token to draw)"
+        )
+    logits = values[row]
+    bad = np.flatnonzero(np.isnan(logits) | (logits == np.inf))
+    if not len(bad):
+        return ValueError(
+            f"{name} held NaN or +inf and does no more: it was written during the call (keep other "
+            "threads from the logits until the call returns)"
+        )
+    token = int(bad[0])
+    return ValueError(
+        f"{name} holds {logits[token]} at token {token}{after} (a logit must be finite, or -inf to "
+        "ban its token; look for an overflow in what made the row)"
+    )
+
+
+def check_out(
+    out: Any, shape: tuple[int, ...], *, torch: bool, dtype: str = "int64"
+) -> NDArray[Any]:
+    """Check `out` before anything is written, and return its memory as an array.
+
+    It must be of the logits' own kind, a NumPy array or a torch CPU tensor, have the dtype and the
+    shape of the answer, be writable and have memory for each element.
+    """
+    kind: type[Any] = sys.modules["torch"].Tensor if torch else np.ndarray
+    if not isinstance(out, kind):
+        raise TypeError(
+            f"`out` must be a {kind.__module__}.{kind.__qualname__} as `logits` is, got "
+            f"{type(out).__name__} (leave it out to get a new one)"
+        )
+    device = str(out.device) if torch else "cpu"
+    # NumPy takes microseconds to spell the name of a dtype.
+    fits = str(out.dtype) == f"torch.{dtype}" if torch else out.dtype == np.dtype(dtype)
+    if device != "cpu" or not fits:
+        raise TypeError(
+            f"`out` must be {dtype} on the CPU, got {out.dtype} on {device} "
+            "(leave it out to get a new one)"
+        )
+    memory = memory_of(out)
+    if memory.shape != shape:
+        raise ValueError(
+            f"`out` must have the shape of the answer, {shape}, got {memory.shape} "
+            "(leave it out to get a new one)"
+        )
+    if not memory.flags.writeable:
+        raise ValueError("`out` must be writable, got a read-only array (pass a copy)")
+    if _overlaps_itself(memory):
+        raise ValueError(
+            "`out` must have memory of its own for each element, got strides of "
+            f"{memory.strides} bytes for the shape {shape} (leave it out to get a new one)"
+        )
+    return memory
+
+
+def _overlaps_itself(memory: NDArray[Any]) -> bool:
+    """Tell whether elements share memory, as those of a broadcast array or expanded tensor do."""
+    extent = memory.itemsize
+    for stride, size in sorted(zip(map(abs, memory.strides), memory.shape, strict=True)):
+        if size > 1 and stride < extent:
+            return memory.size > 0
+        extent += stride * (size - 1)
+    return False
+
+
+def as_given(array: NDArray[Any], shape: tuple[int, ...], *, torch: bool) -> Any:
+    """Give an array the shape and the form that the caller expects: array or tensor."""
+    shaped = array.reshape(shape)
+    return sys.modules["torch"].from_numpy(shaped) if torch else shaped

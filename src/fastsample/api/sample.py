@@ -1,0 +1,297 @@
+"""`sample`: from logits to tokens, with nothing kept."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fastsample.engines import OF_TENSORS, Draw, resolve
+from fastsample.engines.execution import as_result, as_told, check_n, draw, marks
+from fastsample.inputs.arrays import is_tensor
+from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits
+from fastsample.inputs.logits_processors import make_adjustments
+from fastsample.params.parameters import (
+    check_threads,
+    make_plan,
+    place_draw,
+    plan_of,
+    remembered_choices,
+)
+from fastsample.params.validation import STAGES, check_reduction
+
+from .result import SampleResult, as_given, check_out
+
+
+def sample(
+    logits: Any,
+    *,
+    temperature: ArrayLike = 1.0,
+    top_k: ArrayLike | None = 0,
+    top_p: ArrayLike = 1.0,
+    min_p: ArrayLike = 0.0,
+    seed: ArrayLike | None = None,
+    position: ArrayLike | None = None,
+    stream: ArrayLike | None = None,
+    n: int | None = None,
+    mask: Any = None,
+    bias: Any = None,
+    prompt: Any = None,
+    output: Any = None,
+    repetition_penalty: ArrayLike = 1.0,
+    frequency_penalty: ArrayLike = 0.0,
+    presence_penalty: ArrayLike = 0.0,
+    repetition_scope: str | int = "all",
+    frequency_scope: str | int = "output",
+    presence_scope: str | int = "output",
+    min_keep: ArrayLike = 1,
+    stages: tuple[str, ...] = STAGES,
+    valid_vocab: int | None = None,
+    logprobs: int | None = None,
+    form: str | tuple[str, ...] = "raw",
+    on_invalid: str = "raise",
+    reduction: str = "exact",
+    engine: str | None = None,
+    isa: str | None = None,
+    n_threads: int | None = None,
+    out: Any = None,
+) -> SampleResult:
+    """Draw a token for each row of logits. Pure: the same arguments give the same tokens.
+
+    Parameters
+    ----------
+    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16
+        A NumPy array (bfloat16 as the ml_dtypes package has it), a torch tensor, or anything with
+        ``__dlpack__``. Read where it lies and never changed; any strides and alignment. On the CPU,
+        but for torch tensors, whose tokens stay on their device; see docs/gpu.md.
+    temperature, top_k, top_p, min_p : scalar, or one per row, shape (B,)
+        As in `SamplingParams`.
+    seed : int or one per row, optional
+        In [0, 2**64); int64 from NumPy and torch is read as 64 bits. None draws a fresh one, which
+        the result tells.
+    position : int or one per row
+        In [0, 2**64): how many tokens have been drawn for this sequence, the prompt not counted; 0
+        for the first. Any number that is never used twice with one (seed, stream) will do.
+        Required when `seed` is given; 0 otherwise.
+    stream : int, one per row, or "row"
+        In [0, 2**32): which continuation of the seed. "row" puts row b on stream b. Required with
+        one seed for more than one row; "row" when the seed is fresh; 0 otherwise.
+    n : int, optional
+        Draw so often from each row, on the streams ``stream`` to ``stream + n - 1``; "row" then
+        starts row b at ``b * n``. Tokens get a last axis of length n. Not with `logprobs`.
+    mask : bool array of shape (B, V), or int32 or uint32 array of shape (B, ceil(V / 32)), optional
+        The tokens that are allowed: True, or bit ``t % 32`` of word ``t // 32``, the layout of
+        xgrammar and llguidance. Columns may be missing at the end; their tokens are banned. Without
+        the axis B, or with B = 1, it holds for all rows.
+    bias : dict, list of B dicts (or None), or tuple (tokens, values), optional
+        What is added to logits: ``{token: value}``, or two arrays, for all rows; or a dict per row.
+        Values are rounded to float32, and finite or -inf.
+    prompt, output : list of tokens, or list of B such lists, or integer array (B, T), optional
+        The history that the penalties look at: what the model was given, and what it has said.
+        Without one, penalties do nothing.
+    repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
+        As in `SamplingParams`.
+    repetition_scope, frequency_scope, presence_scope : {"all", "prompt", "output"} or int
+        As in `SamplingParams`; the same for all rows.
+    min_keep : int, or one per row, shape (B,)
+        As in `SamplingParams`.
+    stages : tuple of str
+        As in `SamplingParams`; the same for all rows.
+    valid_vocab : int, optional
+        How many columns are tokens, where the rest is padding, which is not looked at.
+    logprobs : int, optional
+        Tell log-probabilities: the drawn token's, and those of so many top tokens; 0 for none.
+    form : {"raw", "tempered", "processed"} or tuple of these
+        Of which law: the row as it came; after mask, bias and penalties, at the temperature; or
+        what was drawn from, after the filters too. A tuple gives results an axis of its length.
+    on_invalid : {"raise", "mark"}
+        What a bad row is: one that after adjusting holds NaN or +inf, or nothing but -inf, or for
+        which a parameter given per row is out of range. An error, or the token -1 and a `Status`
+        for that row alone. Rows of a tensor on another device are marked in any case.
+    reduction : {"exact", "fixed", "fast"}
+        How masses add up: as integers, whose sums no order changes; as float32 in one fixed order,
+        which gives tokens of its own, but everywhere the same; or as float32 in whatever order is
+        quickest here, which promises nothing beyond a token of the right law.
+    engine : {None, "auto", "native", "numba", "reference", "torch", "triton"}
+        None and "auto" take the first of these that is installed, and "torch" for a tensor that is
+        not on the CPU. "triton" draws from tensors on a CUDA device in a few kernels; see
+        docs/gpu.md. All give the same tokens, unless `reduction` is "fast".
+    isa : str, optional
+        An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
+        FASTSAMPLE_ISA, or the best one.
+    n_threads : int, optional
+        At least 1; None lets fastsample choose by rows x V. No more are used than `info` tells.
+    out : int64 array, or torch.int64 tensor beside the logits, of the shape of the tokens, optional
+        Written only when nothing is raised; it becomes the result's `tokens`.
+
+    Returns
+    -------
+    SampleResult
+        `tokens`, int64 of shape ``logits.shape[:-1]``, and what else it lists; tensors for torch
+        logits, on their device.
+
+    Raises
+    ------
+    TypeError
+        An argument of the wrong kind or dtype.
+    ValueError
+        A value out of range, a shape that does not fit, a token that is not in the vocabulary, or a
+        bad row where they are not marked. Nothing is drawn or written then.
+    RuntimeError
+        An engine or instruction set that this machine lacks.
+
+    Notes
+    -----
+    A token is drawn with integer masses and a counter-based generator, Philox4x32-10 under the key
+    `seed` and the counter (position, stream). Nothing else enters: not the other rows, the number
+    of threads, the instruction set or the engine. `info`'s ``rule_version`` names the rule. So it
+    is in the reduction "fixed" too, with float32 masses; in "fast", what adds up may enter as well.
+
+    Logits are adjusted in the order mask, bias, repetition, frequency, presence, in float32; a
+    logit that is -inf stays so. Adjustments are read as they are: no row is copied for them.
+
+    Raw log-probabilities do not depend on any parameter. A raw law of a row that is only valid
+    once it is masked has nan for them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastsample
+    >>> logits = np.array([4.0, 2.0, 1.0], dtype=np.float32)
+    >>> [int(fastsample.sample(logits, seed=7, position=i).tokens) for i in range(8)]
+    [0, 0, 0, 0, 2, 0, 0, 0]
+    >>> fastsample.sample(np.stack([logits, -logits]), temperature=0).tokens
+    array([0, 2])
+    >>> result = fastsample.sample(logits, temperature=0, bias={0: -4.0}, logprobs=2)
+    >>> int(result.tokens), round(float(result.logprobs), 3), int(result.ranks), result.top_tokens
+    (1, -2.17, 2, array([0, 1]))
+    """
+    if mask is bias is prompt is output is n is valid_vocab is logprobs is out is None:
+        result = _plainly(
+            *(logits, seed, position, stream, form, on_invalid),
+            *(temperature, top_p, min_p),
+            *(repetition_penalty, frequency_penalty, presence_penalty, top_k, min_keep),
+            *(repetition_scope, frequency_scope, presence_scope, stages),
+            *(engine, isa, n_threads, reduction),
+        )
+        if result is not None:
+            return result
+    if is_tensor(logits) and _stays_there(logits, engine, on_invalid):
+        from . import device
+
+        return device.sample(
+            logits,
+            {
+                **{"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
+                **{"seed": seed, "position": position, "stream": stream, "n": n},
+                **{"mask": mask, "bias": bias, "prompt": prompt, "output": output},
+                "repetition_penalty": repetition_penalty,
+                "frequency_penalty": frequency_penalty,
+                "presence_penalty": presence_penalty,
+                "repetition_scope": repetition_scope,
+                "frequency_scope": frequency_scope,
+                "presence_scope": presence_scope,
+                **{"min_keep": min_keep, "stages": stages, "valid_vocab": valid_vocab},
+                **{"logprobs": logprobs, "form": form, "reduction": reduction},
+                **{"on_invalid": on_invalid, "isa": isa, "n_threads": n_threads, "out": out},
+                "engine": engine if engine in OF_TENSORS else "torch",
+            },
+        )
+    rows = as_rows(logits, valid_vocab)
+    n_rows = len(rows.values)
+    told = as_told(logprobs, form, rows.vocabulary)
+    draws = check_n(n, told)
+    shape = rows.shape if n is None else (*rows.shape, draws)
+    destination = None if out is None else check_out(out, shape, torch=rows.torch)
+    bad = marks(on_invalid, n_rows)
+    reduction = check_reduction(reduction)
+    seed, position, stream = place_draw(n_rows, seed, position, stream, bad)
+    plan = make_plan(
+        n_rows,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        repetition_scope=repetition_scope,
+        frequency_scope=frequency_scope,
+        presence_scope=presence_scope,
+        min_keep=min_keep,
+        stages=stages,
+        seed=seed,
+        position=position,
+        stream=stream,
+        draws=draws,
+        bad=bad,
+    )
+    if bad is not None and isinstance(seed, np.ndarray):
+        seed[bad] = 0
+    outcome = draw(
+        rows,
+        plan,
+        make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output),
+        told,
+        draws=draws,
+        kept_count=True,
+        reduction=reduction,
+        engine=engine,
+        isa=isa,
+        n_threads=n_threads,
+        on_invalid=on_invalid,
+        bad=bad,
+    )
+    if destination is None:
+        return as_result(outcome, rows, seed, told, n=n)
+    destination[...] = outcome.tokens.reshape(shape)
+    return as_result(outcome, rows, seed, told, n=n, tokens=out)
+
+
+def _stays_there(logits: Any, engine: Any, on_invalid: Any) -> bool:
+    """Tell whether a tensor is drawn from on its device, where nothing can be raised."""
+    if logits.is_cpu:
+        return engine in OF_TENSORS and bool(on_invalid == "mark")
+    return engine in (None, "auto", *OF_TENSORS)
+
+
+def _plainly(
+    logits: Any, seed: Any, position: Any, stream: Any, form: Any, on_invalid: Any, *how: Any
+) -> SampleResult | None:
+    """Draw from one row as `sample` does, in a call that its engine has prepared; or None."""
+    if seed is None or form != "raw" or on_invalid != "raise":
+        return None
+    try:
+        prepared = _prepared(*how)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    drawn = None
+    if prepared is not None:
+        try:
+            drawn = prepared(logits, seed, position, 0 if stream is None else stream)
+        except TypeError:
+            if is_tensor(logits) and not logits.is_cpu:
+                return None
+            raise
+    if drawn is None:
+        return None
+    tokens, kept_count, status, torch = drawn
+    if torch:
+        tokens, kept_count, status = (as_given(one, (), torch=True) for one in drawn[:3])
+    return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _prepared(*how: Any) -> Draw | None:
+    """Let an engine prepare calls with the same parameters; None where it does not."""
+    *given, engine, isa, n_threads, reduction = how
+    make_draw = resolve(engine, isa).make_draw
+    choices = remembered_choices(*given)
+    if make_draw is None or choices is None:
+        return None
+    plan = plan_of(1, choices, (0, 0, 0))
+    threads = check_threads(n_threads) or 0
+    mode = check_reduction(reduction)
+    return make_draw(plan, MAX_VOCABULARY, memory_of_logits, isa, threads, mode)

@@ -1,0 +1,47 @@
+"""One row of a job as float32: as it came, and as it is drawn from after section 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsample.engines.contract import Job
+
+from . import rows as reference_rows
+
+_SCOPES: dict[int, reference_rows.Scope] = {-1: "all", -2: "prompt", -3: "output"}
+_PENALTIES = ("repetition", "frequency", "presence")
+
+
+def row_as_it_came(job: Job, b: int) -> NDArray[np.float32]:
+    """A row's tokens as float32."""
+    return reference_rows.widen(job.values[b, : job.vocabulary])
+
+
+def adjusted_row(job: Job, b: int) -> NDArray[np.float32]:
+    """A row after section 2."""
+    row = row_as_it_came(job, b)
+    if job.adjustments is None:
+        return reference_rows.read(row)
+    mask, bias, prompt, output = job.adjustments
+    penalties: dict[str, Any] = {}
+    for name in _PENALTIES:
+        scope = int(job.plan[b][f"{name}_scope"])
+        penalties[f"{name}_penalty"] = float(job.plan[b][f"{name}_penalty"])
+        penalties[f"{name}_scope"] = _SCOPES.get(scope, scope)
+    return reference_rows.adjust(
+        row,
+        mask=None if mask is None else mask[b % len(mask)],
+        bias=None if bias is None else (_list_of(bias, b), _list_of(bias, b, of=bias.values)),
+        prompt=() if prompt is None else _list_of(prompt, b).tolist(),
+        output=() if output is None else _list_of(output, b).tolist(),
+        **penalties,
+    )
+
+
+def _list_of(lists: Any, b: int, of: NDArray[Any] | None = None) -> NDArray[Any]:
+    """A row's part of one of the arrays that hold a list for each row end to end."""
+    items = lists.tokens if of is None else of
+    return np.asarray(items[lists.offsets[b] : lists.offsets[b + 1]])

@@ -1,0 +1,187 @@
+"""The doors of the engines whose batches are tensors: from arrays to a device, and back.
+
+Arrays are for tests, and for where nothing else is installed. Tensors that stay on their device go
+through `fastsample.device` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fastsample.engines.contract import Job, KeptSets, Outcome
+from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
+
+from . import softmax as laws
+from .batch import Answer, Asked, adjusted, prepared, scale_kept, status_of
+from .from_numpy import (
+    PLACE,
+    REALS,
+    SCOPES,
+    WHOLES,
+    adjustments_of,
+    columns,
+    require_exact,
+    scopes_of,
+)
+from .logprobs import FORMS
+from .mass import gaps, masses
+from .penalties import Adjustments
+from .prepare_params import settings_of
+from .rows import first, rows_of, widened
+
+_LOGITS_AT_ONCE = 2**20
+_SAME = ("stages", *SCOPES)
+_LAWS = {
+    "softmax": laws.softmax,
+    "log_softmax": laws.log_softmax,
+    "logsumexp": laws.logsumexp,
+}
+
+
+class Doors(NamedTuple):
+    """The doors of an engine.
+
+    Attributes
+    ----------
+    sample : callable
+        From `Asked` to `Answer`.
+    device : torch.device
+        Where it draws.
+    """
+
+    sample: Callable[[Asked], Answer]
+    device: torch.device
+
+    def run(
+        self, job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None
+    ) -> None:
+        """Draw for every row.
+
+        Parameters
+        ----------
+        job : Job
+        out : Outcome
+            Written.
+        isa, n_threads : ignored
+            Here for the shape of the door: torch has threads of its own.
+        """
+        require_exact(job.reduction)
+        draws, top_count = out.tokens.shape[1], out.top_tokens.shape[2]
+        for some in _batches(job):
+            asked = self._asked(job, some, out.status, draws, out.forms, top_count)
+            answer = Answer(*(part.cpu().numpy() for part in self.sample(asked)))
+            came = out.status[some]
+            out.tokens[some] = answer.tokens
+            out.status[some] = np.where(came == OK, answer.status, came)
+            if out.kept_count is not None:
+                out.kept_count[some] = answer.kept_count
+            out.logprobs[:, some], out.ranks[:, some] = answer.logprobs, answer.ranks
+            out.top_tokens[:, some] = answer.top_tokens
+            out.top_logprobs[:, some] = answer.top_logprobs
+
+    def kept_sets(
+        self,
+        job: Job,
+        status: NDArray[np.uint8],
+        *,
+        isa: str | None = None,
+        n_threads: int | None = None,
+    ) -> KeptSets:
+        """Find the kept set of each row, as `FindKeptSets` says: so many first tokens."""
+        found: list[tuple[NDArray[Any], ...]] = [_NO_TOKENS] * len(job.plan)
+        for some in _batches(job):
+            asked = self._asked(job, some, status)
+            answer = self.sample(asked)
+            came, counts = status[some], answer.kept_count.cpu().numpy()
+            status[some] = np.where(came == OK, answer.status.cpu().numpy(), came)
+            settings, chain, _ = prepared(asked)
+            _, rows = adjusted(asked, settings)
+            tokens, logits = first(rows, int(counts.max()))
+            mass = masses(gaps(logits, rows.top, scale_kept(chain, settings)))
+            lists = (part.cpu().numpy() for part in (tokens, mass, logits))
+            for b, count, *row in zip(some, counts, *lists, strict=True):
+                found[b] = tuple(one[:count] for one in row)
+        offsets = np.cumsum([0, *(len(row[0]) for row in found)], dtype=np.int64)
+        tokens, mass, logits = (
+            np.concatenate(column) for column in zip(_NO_TOKENS, *found, strict=True)
+        )
+        return KeptSets(tokens, mass.view(np.uint64), logits, offsets)
+
+    def _asked(
+        self,
+        job: Job,
+        some: NDArray[np.int64],
+        status: NDArray[np.uint8],
+        draws: int = 1,
+        forms: tuple[str, ...] = (),
+        top_count: int = 0,
+    ) -> Asked:
+        plan = job.plan[some]
+        *parts, scopes = adjustments_of(job.adjustments, some, scopes_of(plan))
+        there = (None if part is None else part.to(self.device) for part in parts)
+        return Asked(
+            _tensor(job.values if len(some) == len(job.plan) else job.values[some]).to(self.device),
+            job.vocabulary,
+            columns(plan, REALS),
+            columns(plan, WHOLES),
+            columns(plan, PLACE),
+            torch.from_numpy(status[some] != OK),
+            Adjustments._make((*there, scopes)),
+            int(plan["stages"][0]),
+            draws,
+            tuple(FORMS.index(form) for form in forms),
+            top_count,
+        )
+
+
+def write_law(
+    name: str,
+    job: Job,
+    out: NDArray[Any],
+    status: NDArray[np.uint8],
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> None:
+    """Write the law of each whole row, as `WriteLaw` says; on the CPU, whichever engine asks."""
+    require_exact(job.reduction)
+    require_rounding_to_nearest()
+    rows = rows_of(widened(_tensor(job.values), job.vocabulary))
+    settings, _ = settings_of(columns(job.plan, REALS), columns(job.plan, WHOLES))
+    status[:] = status_of(rows, torch.zeros_like(rows.top, dtype=torch.bool))[:, 0]
+    law = _LAWS[name](rows, settings)
+    good = status == OK
+    out[good] = (law[:, 0] if name == "logsumexp" else law[:, : job.vocabulary]).numpy()[good]
+
+
+_NO_TOKENS = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+# ---------------------------------------------------------------- from arrays to tensors
+
+
+def _batches(job: Job) -> Iterator[NDArray[np.int64]]:
+    """The rows of a job, by what one batch has to share, and no more at once than caches like."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for b, row in enumerate(zip(*(job.plan[name].tolist() for name in _SAME), strict=True)):
+        groups.setdefault(row, []).append(b)
+    most = max(1, _LOGITS_AT_ONCE // job.vocabulary)
+    for group in groups.values():
+        for at in range(0, len(group), most):
+            yield np.array(group[at : at + most], np.int64)
+
+
+def _tensor(values: NDArray[Any]) -> Tensor:
+    """The logits as a tensor: in place, unless torch has no name for such memory."""
+    whole = all(step >= 0 and step % values.itemsize == 0 for step in values.strides)
+    if not (whole and values.flags.writeable and values.flags.aligned):
+        values = np.array(values, order="C")
+    if values.dtype == np.uint16:
+        return torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(values)

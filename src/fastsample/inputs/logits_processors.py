@@ -1,0 +1,285 @@
+"""Mask, bias and histories, checked and laid out as engines read them: sparse, a list per row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsample.params.validation import at, per_row
+
+from . import dlpack
+from .arrays import is_tensor, memory_of, require_cpu
+from .logits import Rows
+
+_NO_TOKENS = np.empty(0, np.int64)
+_NO_VALUES = np.empty(0, np.float32)
+
+
+class Csr(NamedTuple):
+    """One list of tokens per row, laid end to end: row b has ``offsets[b]`` to ``offsets[b + 1]``.
+
+    Attributes
+    ----------
+    offsets : int64 array of shape (B + 1,)
+    tokens : int64 array of shape (N,)
+    values : float32 array of shape (N,), or None where tokens alone matter
+    """
+
+    offsets: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    values: NDArray[np.float32] | None
+
+
+class Adjustments(NamedTuple):
+    """What happens to logits before everything else; each part may be None.
+
+    Attributes
+    ----------
+    mask : bool array of shape (B or 1, M), or uint32 array of shape (B or 1, W)
+        C-contiguous. True, or bit ``t % 32`` of word ``t // 32``, allows token t; tokens past the
+        last column are banned. One row serves all.
+    bias : Csr
+        Added to logits; each token at most once in a row.
+    prompt, output : Csr
+        The history that penalties look at.
+    """
+
+    mask: NDArray[Any] | None
+    bias: Csr | None
+    prompt: Csr | None
+    output: Csr | None
+
+
+def make_adjustments(
+    rows: Rows, *, mask: Any = None, bias: Any = None, prompt: Any = None, output: Any = None
+) -> Adjustments | None:
+    """Check everything that adjusts `rows`, and lay it out; None where there is nothing.
+
+    Parameters
+    ----------
+    mask : bool array of shape (V,) or (B, V), or int32 or uint32 array with a bit per token
+    bias : dict, list of B dicts or None, or tuple of two arrays (tokens, values) for all rows
+    prompt, output : tokens of one row, or a list of B lists of tokens, or an array (B, T)
+
+    Raises
+    ------
+    TypeError
+        Something of another kind or dtype.
+    ValueError
+        A shape that does not fit, a token that is not in the vocabulary or that one list of biases
+        holds twice, a bias that is nan or +inf.
+    """
+    if mask is None and bias is None and prompt is None and output is None:
+        return None
+    return Adjustments(
+        None if mask is None else _mask(mask, rows),
+        None if bias is None else _bias(bias, rows),
+        None if prompt is None else history("prompt", prompt, rows),
+        None if output is None else history("output", output, rows),
+    )
+
+
+# ---------------------------------------------------------------- mask
+
+
+def _mask(mask: Any, rows: Rows) -> NDArray[Any]:
+    array = _array_of(mask)
+    given_dtype = array.dtype
+    if array.dtype == np.int32:
+        array = array.view(np.uint32)
+    if array.dtype not in (np.bool_, np.uint32):
+        raise TypeError(
+            f"`mask` must be bool, or int32 with a bit per token, got {array.dtype} "
+            "(pass `mask.astype(bool)`)"
+        )
+    n_rows, columns = rows.values.shape
+    width = columns if array.dtype == np.bool_ else -(-columns // 32)
+    shaped = array[None] if array.ndim == 1 else array
+    if shaped.ndim != 2 or len(shaped) not in (1, n_rows) or not 1 <= shaped.shape[1] <= width:
+        raise ValueError(
+            f"`mask` must have shape ({width},) or ({n_rows}, {width}) for {given_dtype}, got "
+            f"{array.shape} (True, or a bit that is 1, allows a token; columns may be missing at "
+            "the end, and are banned)"
+        )
+    return np.ascontiguousarray(shaped)
+
+
+def _array_of(mask: Any) -> NDArray[Any]:
+    if isinstance(mask, np.ndarray):
+        return mask
+    if is_tensor(mask):
+        require_cpu("mask", mask)
+        return memory_of(mask)
+    if hasattr(mask, "__dlpack__"):
+        return dlpack.memory_of(mask, "mask")[0]
+    raise TypeError(
+        f"`mask` must be an array, got {type(mask).__name__} (pass `np.asarray(mask, bool)`)"
+    )
+
+
+# ---------------------------------------------------------------- bias
+
+
+def _bias(bias: Any, rows: Rows) -> Csr:
+    n_rows = len(rows.values)
+    if isinstance(bias, list) or _is_dict_per_row(bias):
+        _check_count("bias", len(bias), n_rows)
+        each = [_dict_bias(one, rows, b) for b, one in enumerate(bias)]
+    elif isinstance(bias, tuple):
+        each = [_array_bias(bias, rows)] * n_rows
+    else:
+        each = [_dict_bias(bias, rows, None)] * n_rows
+    return _end_to_end([tokens for tokens, _ in each], [values for _, values in each])
+
+
+def _is_dict_per_row(bias: Any) -> bool:
+    """Tell a tuple of dicts, which is as good as a list of them, from two arrays."""
+    return isinstance(bias, tuple) and any(one is None or isinstance(one, Mapping) for one in bias)
+
+
+def _dict_bias(
+    bias: Any, rows: Rows, row: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    if bias is None:
+        bias = {}
+    if not isinstance(bias, Mapping):
+        raise TypeError(
+            "`bias` must be a dict {token: value}, a list of B dicts or a tuple (tokens, values), "
+            f"got {type(bias).__name__}{at(row)} (leave it out where there is none; add one "
+            "that is as wide as the rows to `logits`)"
+        )
+    tokens = _tokens("bias", list(bias.keys()), rows, row)
+    return tokens, _bias_values(list(bias.values()), tokens, row)
+
+
+def _array_bias(bias: tuple[Any, ...], rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    if len(bias) != 2:
+        raise ValueError(
+            f"`bias` must be two arrays (tokens, values) where it is a tuple, got {len(bias)} "
+            "things (a list has one dict per row)"
+        )
+    tokens = _tokens("bias", bias[0], rows, None)
+    values = _bias_values(bias[1], tokens, None)
+    distinct, counts = np.unique(tokens, return_counts=True)
+    if len(distinct) < len(tokens):
+        raise ValueError(
+            f"`bias` must hold each token once, got token {distinct[counts > 1][0]} "
+            f"{counts.max()} times (add its values up)"
+        )
+    return tokens, values
+
+
+def _bias_values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDArray[np.float32]:
+    try:
+        numbers = np.asarray(given)
+    except (TypeError, RuntimeError, ValueError) as error:
+        raise TypeError(
+            f"`bias` must have numbers as values, got {type(given).__name__}: {error} "
+            "(each is added to a logit)"
+        ) from error
+    if numbers.dtype.kind not in "fiu" and numbers.size:
+        raise TypeError(
+            f"`bias` must have numbers as values, got {numbers.dtype}{at(row)} "
+            "(each is added to a logit)"
+        )
+    if numbers.shape != tokens.shape:
+        raise ValueError(
+            f"`bias` must have a value for each token, got {numbers.shape} values for "
+            f"{tokens.shape} tokens (two arrays of one length)"
+        )
+    values = _rounded(numbers)
+    bad = np.flatnonzero(~(values < np.inf))
+    if len(bad):
+        raise ValueError(
+            f"`bias` must be finite or -inf in float32, got {numbers[bad[0]]} for token "
+            f"{tokens[bad[0]]}{at(row)} (-inf bans a token)"
+        )
+    return values
+
+
+def _rounded(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """Round to float32; denormal results on integers, where a flushing processor cannot reach."""
+    if numbers.dtype == np.float32:
+        return np.array(numbers)
+    wide = numbers.astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        values = wide.astype(np.float32)
+    tiny = np.abs(wide) < 2.0**-126
+    if tiny.any():
+        denormal = np.rint(np.abs(wide[tiny]) * 2.0**149).astype(np.uint32)
+        values.view(np.uint32)[tiny] = denormal | (np.signbit(wide[tiny]) * np.uint32(2**31))
+    return values
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def history(name: str, given: Any, rows: Rows) -> Csr:
+    """Check the tokens of every row, and lay them end to end.
+
+    Parameters
+    ----------
+    name : str
+        What messages call it.
+    given : sequence or array
+        Tokens where `rows` is one row; else B sequences, or an array of shape (B, T).
+    """
+    n_rows = len(rows.values)
+    if not isinstance(given, (list, tuple)) and getattr(given, "ndim", 0) not in (1, 2):
+        raise TypeError(
+            f"`{name}` must be a list of tokens, one such list per row, or an array, got "
+            f"{type(given).__name__} (an empty list where there are none)"
+        )
+    if n_rows == 1 and not (len(given) and per_row(given[0])):
+        return _end_to_end([_tokens(name, given, rows, None)], None)
+    _check_count(name, len(given), n_rows)
+    return _end_to_end([_tokens(name, one, rows, row) for row, one in enumerate(given)], None)
+
+
+def _tokens(name: str, given: Any, rows: Rows, row: int | None) -> NDArray[np.int64]:
+    """Check one list of tokens: integers, each in the vocabulary.
+
+    A copy is checked and returned, so a thread that writes the caller's array changes neither.
+    """
+    try:
+        tokens = np.array(np.asarray(given))
+    except (TypeError, RuntimeError, ValueError) as error:
+        raise TypeError(
+            f"`{name}` must hold integers, got {type(given).__name__}{at(row)}: {error} "
+            "(tokens are columns of `logits`)"
+        ) from error
+    if tokens.ndim != 1 or (tokens.dtype.kind not in "iu" and tokens.size):
+        raise TypeError(
+            f"`{name}` must hold lists of integers, got {type(given).__name__} of shape "
+            f"{tokens.shape} and dtype {tokens.dtype}{at(row)} (tokens are columns of `logits`)"
+        )
+    if tokens.size and not (tokens.min() >= 0 and tokens.max() < rows.vocabulary):
+        token = next(t for t in tokens.tolist() if not 0 <= t < rows.vocabulary)
+        raise ValueError(
+            f"`{name}` must hold tokens in [0, {rows.vocabulary}), got {token}{at(row)} "
+            "(tokens are columns of `logits`)"
+        )
+    return np.ascontiguousarray(tokens, np.int64)
+
+
+def _check_count(name: str, count: int, n_rows: int) -> None:
+    if count != n_rows:
+        raise ValueError(
+            f"`{name}` must have one entry for each of the {n_rows} rows, got {count} "
+            "(one per row of `logits`, in their order)"
+        )
+
+
+def _end_to_end(tokens: list[NDArray[np.int64]], values: list[NDArray[np.float32]] | None) -> Csr:
+    offsets = np.zeros(len(tokens) + 1, np.int64)
+    offsets[1:] = np.cumsum(np.array([len(one) for one in tokens], np.int64))
+    if len(tokens) == 1:
+        return Csr(offsets, tokens[0], None if values is None else values[0])
+    return Csr(
+        offsets,
+        np.concatenate([_NO_TOKENS, *tokens]),
+        None if values is None else np.concatenate([_NO_VALUES, *values]),
+    )

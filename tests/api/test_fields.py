@@ -1,0 +1,54 @@
+"""Every field of `SamplingParams` does something: none is read, checked and then forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastsample import Sampler, SamplingParams
+from tests.support.engines import Engine
+
+STEPS = (np.random.default_rng(31).normal(size=(40, 300)) * 2).astype(np.float32)
+BASE = SamplingParams(
+    temperature=0.9,
+    top_k=40,
+    top_p=0.9,
+    min_p=0.02,
+    seed=5,
+    repetition_penalty=1.6,
+    frequency_penalty=0.5,
+    presence_penalty=0.7,
+)
+OTHER: dict[str, Any] = {
+    "temperature": 1.4,
+    "top_k": 3,
+    "top_p": 0.3,
+    "min_p": 0.4,
+    "seed": 6,
+    "repetition_penalty": 1.0,
+    "frequency_penalty": -0.5,
+    "presence_penalty": -0.7,
+    "repetition_scope": "output",
+    "frequency_scope": "all",
+    "presence_scope": 2,
+    "min_keep": 30,
+    "stages": ("top_p", "min_p", "top_k", "temperature"),
+}
+
+
+def tokens_of(params: SamplingParams, engine: Engine) -> list[int]:
+    prompt = np.argsort(STEPS[0])[-60:].tolist()
+    sampler = Sampler(params, prompt=prompt * 2, engine=engine.name, isa=engine.isa)
+    return [sampler(row) for row in STEPS]
+
+
+def test_every_field_has_another_value_here() -> None:
+    assert set(OTHER) == {field.name for field in fields(SamplingParams)}
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_field_changes_some_token(name: str, engine: Engine) -> None:
+    assert tokens_of(replace(BASE, **{name: OTHER[name]}), engine) != tokens_of(BASE, engine)

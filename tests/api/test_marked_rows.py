@@ -1,0 +1,88 @@
+"""Bad rows that `on_invalid="mark"` marks, among good ones that are drawn from as if alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastsample import Status
+from tests.api.test_adjustments import LAWS, LOGITS, on
+from tests.support.engines import Engine
+
+ROWS = np.stack([LOGITS[0]] * 6)
+ROWS[1, 4] = np.nan
+ROWS[2] = -np.inf
+ROWS[4, 0] = np.inf
+CODES = [Status.OK, Status.INVALID, Status.EMPTY, Status.BAD_PARAM, Status.INVALID, Status.OK]
+MARK: dict[str, Any] = {
+    "on_invalid": "mark",
+    "temperature": [1.0, 1.0, 1.0, -1.0, 1.0, 1.0],
+    "seed": 8,
+    "position": 0,
+    "stream": "row",
+}
+
+
+def test_bad_rows_are_marked(engine: Engine) -> None:
+    result = on(engine, ROWS, **MARK, **LAWS)
+    assert result.status.dtype == np.uint8
+    assert result.status.tolist() == CODES
+    bad = result.status != Status.OK
+    assert (result.tokens == -1).tolist() == bad.tolist()
+    assert (result.kept_count == 0).tolist() == bad.tolist()
+    for form in range(3):
+        assert np.isnan(result.logprobs[form]).tolist() == bad.tolist()
+        assert (result.ranks[form] == 0).tolist() == bad.tolist()
+        assert (result.top_tokens[form, bad] == -1).all()
+        assert np.isnan(result.top_logprobs[form, bad]).all()
+
+
+def test_neighbours_of_bad_rows_are_unharmed(engine: Engine) -> None:
+    marked = on(engine, ROWS, **MARK, **LAWS)
+    for b in (0, 5):
+        alone = on(engine, ROWS[b], seed=8, position=0, stream=b, **LAWS)
+        assert alone.tokens == marked.tokens[b]
+        assert alone.top_logprobs.tolist() == marked.top_logprobs[:, b].tolist()
+
+
+def test_marks_of_one_row(engine: Engine) -> None:
+    result = on(engine, ROWS[1], on_invalid="mark", stream=0)
+    assert (result.tokens.shape, result.status.shape) == ((), ())
+    assert (int(result.tokens), result.status) == (-1, Status.INVALID)
+
+
+def test_marks_of_several_draws(engine: Engine) -> None:
+    result = on(engine, ROWS, **MARK, n=3)
+    assert (result.tokens == -1).all(axis=1).tolist() == [code != 0 for code in CODES]
+
+
+def test_marked_rows_are_written_out(engine: Engine) -> None:
+    out = np.full(6, -5)
+    on(engine, ROWS, **MARK, out=out)
+    assert (out == -1).tolist() == [code != 0 for code in CODES]
+
+
+def test_bad_seeds_are_marked(engine: Engine) -> None:
+    seeds = [1, 2**64, 3, -1]
+    result = on(engine, LOGITS, on_invalid="mark", seed=seeds, position=1, stream=0)
+    assert result.status.tolist() == [0, 3, 0, 3]
+    assert result.seed.tolist() == [1, 0, 3, 0]
+    result = on(
+        engine,
+        LOGITS,
+        on_invalid="mark",
+        seed=[1, 2, 3, 4],
+        position=1,
+        stream=0,
+        top_p=[1, 2, 1, 1],
+    )
+    assert result.seed.tolist() == [1, 0, 3, 4]
+
+
+def test_rows_that_adjusting_spoils_are_marked(engine: Engine) -> None:
+    top = np.full((3, 4), 3e38, np.float32)
+    result = on(
+        engine, top, on_invalid="mark", bias=[{1: 3e38}, None, dict.fromkeys(range(4), -np.inf)]
+    )
+    assert result.status.tolist() == [Status.INVALID, Status.OK, Status.EMPTY]

@@ -1,0 +1,119 @@
+"""Prepared calls of `sample`: the general way's answers, and which calls they are."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastsample import sample
+from tests.support.engines import Engine
+from tests.support.prepared_calls import ByDlpack, equal_answers, in_some_form, refuse
+from tests.support.requests import DTYPES
+from tests.support.sampler_steps import STEPS
+from tests.support.strategies import pick, random_filters
+
+pytest.importorskip("fastsample._native", reason="fastsample._native is not built")
+
+ROW = STEPS[0, 0]
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("seed", range(60))
+def test_sample_of_any_row(native_engine: Engine, seed: int, tmp_path: Any) -> None:
+    rng = np.random.default_rng(seed)
+    columns = int(rng.choice([1, 2, 16, 129, 5_000]))
+    make = pick(rng, list(DTYPES.values()))
+    logits = in_some_form(rng, make(rng, 1, columns), tmp_path)
+    if isinstance(logits, ByDlpack):
+        logits.array = logits.array[0]
+    else:
+        logits = logits[0]
+    place = {"seed": int(rng.integers(2**64, dtype=np.uint64)), "position": int(rng.integers(99))}
+    how = {
+        **random_filters(rng, columns),
+        **place,
+        "engine": native_engine.name,
+        "isa": native_engine.isa,
+    }
+    general = sample(logits, **how, on_invalid="mark")
+    if int(general.status):
+        with pytest.raises(ValueError, match=r"`logits` (holds|is)"):
+            sample(logits, **how)
+        return
+    prepared = sample(logits, **how)
+    for name in ("tokens", "kept_count", "status"):
+        assert equal_answers(getattr(prepared, name), getattr(general, name)), name
+    assert prepared.seed == general.seed
+    assert prepared.logprobs is prepared.ranks is prepared.top_tokens is None
+
+
+def is_prepared(logits: Any, **arguments: Any) -> bool:
+    """Whether a call of `sample` goes the prepared way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["fastsample.api.sample"], "as_rows", refuse)
+        try:
+            sample(logits, **arguments)
+        except pytest.fail.Exception:
+            return False
+    return True
+
+
+PLACE = {"seed": 1, "position": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, True),
+        ({"stream": 3, "temperature": 0, "top_k": None, "min_keep": 2}, True),
+        ({"presence_penalty": 2, "repetition_scope": 8, "n_threads": 2}, True),
+        ({"stages": ("top_k", "top_p", "temperature", "min_p")}, True),
+        ({"temperature": np.float64(0.5)}, True),
+        ({"temperature": np.float32(0.5)}, False),
+        ({"stages": ["top_k", "top_p", "temperature", "min_p"]}, False),
+        ({"position": np.int64(2)}, False),
+        ({"temperature": [0.5]}, False),
+        ({"seed": [1]}, False),
+        ({"stream": "row"}, False),
+        ({"mask": np.arange(200) != 3}, False),
+        ({"n": 1}, False),
+        ({"logprobs": 0}, False),
+        ({"valid_vocab": 100}, False),
+        ({"engine": "reference"}, False),
+    ],
+)
+def test_what_sample_prepares(arguments: dict[str, Any], expected: bool) -> None:
+    assert is_prepared(ROW, **{**PLACE, **arguments}) is expected
+
+
+def test_only_one_row_without_an_axis_is_prepared() -> None:
+    assert is_prepared(ROW, **PLACE)
+    assert not is_prepared(STEPS[0], **PLACE, stream="row")
+    assert not is_prepared(ROW)  # a fresh seed
+
+
+@pytest.mark.parametrize("name", ["top_k", "temperature", "min_keep", "seed", "position", "stream"])
+def test_true_does_not_pass_for_1(name: str) -> None:
+    given = {**PLACE, name: 1}
+    sample(ROW, **given)
+    with pytest.raises(TypeError, match=f"`{name}` must be a"):
+        sample(ROW, **{**given, name: True})
+
+
+@pytest.mark.parametrize("name", ["seed", "position", "stream"])
+@pytest.mark.parametrize("value", [-1, 2**64, 2**70])
+def test_places_out_of_range(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=rf"`{name}` must be in \[0, 2\*\*"):
+        sample(ROW, **{**PLACE, name: value})
+
+
+def test_results_have_memory_of_their_own() -> None:
+    first = sample(ROW, **PLACE)
+    token = int(first.tokens)
+    first.kept_count[...] = -5
+    for position in range(50):
+        assert sample(ROW, seed=1, position=position).kept_count == 200
+    assert first.tokens == token

@@ -1,0 +1,216 @@
+"""`Sampler`: how it travels (copies, pickles, forks), and one thread at a time."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastsample import Sampler, sample
+from fastsample.api.turn import Turn
+from tests.support.engines import Engine
+from tests.support.sampler_steps import (
+    PARAMS,
+    PENALISED,
+    STEPS,
+    on,
+    tokens_of,
+    used_by_another_thread,
+)
+
+# ---------------------------------------------------------------- how it travels
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [
+        Sampler.clone,
+        copy.copy,
+        copy.deepcopy,
+        *(
+            lambda sampler, protocol=protocol: pickle.loads(pickle.dumps(sampler, protocol))
+            for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1)
+        ),
+    ],
+)
+def test_copies_go_on_alone(engine: Engine, duplicate: Callable[[Sampler], Sampler]) -> None:
+    expected = tokens_of(on(engine))
+    sampler = on(engine)
+    tokens_of(sampler, STEPS[:3])
+    twin = duplicate(sampler)
+    assert (twin.params, twin.seed, twin.position) == (sampler.params, sampler.seed, 3)
+    assert tokens_of(twin, STEPS[3:]) == expected[3:]
+    assert sampler.position == 3
+    assert tokens_of(sampler, STEPS[3:]) == expected[3:]
+
+
+@pytest.mark.parametrize("duplicate", [Sampler.clone, copy.deepcopy])
+def test_copies_have_a_history_of_their_own(duplicate: Callable[[Sampler], Sampler]) -> None:
+    expected = tokens_of(Sampler(PENALISED, prompt=[7]))
+    sampler = Sampler(PENALISED, prompt=[7])
+    tokens_of(sampler, STEPS[:3])
+    twin = duplicate(sampler)
+    sampler.accept([[1], [2], [3], [4]])
+    assert twin.sequence(2).output == [tokens[2] for tokens in expected[:3]]
+    assert twin.sequence(2).prompt == [7]
+    assert tokens_of(twin, STEPS[3:]) == expected[3:]
+
+
+def test_pickling_carries_everything() -> None:
+    sampler = Sampler(PENALISED, prompt=[7], valid_vocab=150, n_threads=2)
+    tokens_of(sampler, STEPS[:3])
+    twin = pickle.loads(pickle.dumps(sampler))
+    assert tokens_of(twin, STEPS[3:]) == tokens_of(sampler, STEPS[3:])
+    assert repr(twin) == repr(sampler)
+    assert twin.sequence(3).output == sampler.sequence(3).output
+
+
+def test_a_copy_remembers_the_number_of_rows() -> None:
+    sampler = Sampler(PARAMS)
+    sampler(STEPS[0])
+    with pytest.raises(ValueError, match="4 rows"):
+        sampler.clone()(STEPS[1, :2])
+
+
+def test_a_fresh_seed_travels() -> None:
+    sampler = Sampler()
+    assert pickle.loads(pickle.dumps(sampler)).seed == sampler.seed
+
+
+def fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def holds_in_a_child(check: Callable[[], bool]) -> bool:
+    """Ask a forked child, for a minute at most."""
+    child = fork()
+    if child == 0:
+        failed = True
+        try:
+            signal.alarm(60)
+            failed = not check()
+        finally:
+            os._exit(failed)
+    return os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_draws_the_same(engine: Engine) -> None:
+    """Threads of the parent's calls are not in the child; it must not wait for them."""
+    sampler = Sampler(PARAMS, engine=engine.name, isa=engine.isa, n_threads=2)
+    expected = tokens_of(sampler.clone())
+    tokens_of(sampler, STEPS[:4])
+    assert holds_in_a_child(lambda: tokens_of(sampler, STEPS[4:]) == expected[4:])
+    assert tokens_of(sampler, STEPS[4:]) == expected[4:]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_may_use_what_another_thread_was_using(engine: Engine) -> None:
+    """The thread is not in the child, so it would never let the sampler go."""
+    sampler, expected = on(engine), tokens_of(on(engine))
+    with used_by_another_thread(sampler) as tokens:
+        assert holds_in_a_child(lambda: tokens_of(sampler) == expected)
+        with pytest.raises(RuntimeError, match="another thread"):
+            sampler(STEPS[0])
+    assert tokens == expected[:1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_forked_inside_a_call_ends_the_call() -> None:
+    """As a signal's handler may do: the child is in the call too, and its turn must end."""
+    sampler = Sampler(PARAMS)
+    children, run, failed = [], sampler._run, True
+
+    def forking_run(*arguments: Any, **keywords: Any) -> None:
+        run(*arguments, **keywords)
+        children.append(fork())
+
+    sampler._run = forking_run
+    try:
+        sampler(STEPS[0])
+        sampler._run = run
+        sampler(STEPS[1])
+        failed = False
+    finally:
+        if children == [0]:
+            os._exit(failed)
+    assert os.waitpid(children[0], 0)[1] == 0
+
+
+# ---------------------------------------------------------------- one thread at a time
+
+
+def test_a_second_thread_is_refused_and_tears_nothing() -> None:
+    sampler, expected = Sampler(PARAMS), tokens_of(Sampler(PARAMS))
+    with used_by_another_thread(sampler) as tokens:
+        for use in (
+            lambda: sampler(STEPS[0]),
+            sampler.reset,
+            sampler.clone,
+            lambda: sampler.sample(STEPS[0]),
+            lambda: sampler.accept(1),
+            lambda: pickle.dumps(sampler),
+        ):
+            with pytest.raises(RuntimeError, match="another thread"):
+                use()
+    assert tokens == expected[:1]
+    assert sampler.position == 1
+    assert tokens_of(sampler, STEPS[1:]) == expected[1:]
+
+
+def test_a_turn_is_taken_in_one_step() -> None:
+    """Whoever had the last turn is refused from the very moment in which another takes the next."""
+    turn, seen = Turn(), []
+
+    def enter() -> None:
+        try:
+            with turn:
+                seen.append("entered")
+        except RuntimeError:
+            seen.append("refused")
+
+    with turn:
+        pass
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(turn.__enter__).result()
+        enter()
+        pool.submit(enter).result()  # its own turn it may take again
+        enter()  # and ended with that
+        pool.submit(turn.__exit__).result()
+    assert seen == ["refused", "entered", "entered"]
+
+
+def test_a_call_that_was_interrupted_does_not_lock_the_sampler_for_ever() -> None:
+    class TickError(Exception):
+        pass
+
+    def tick(*_: object) -> None:
+        raise TickError
+
+    def draw_until_interrupted(sampler: Sampler, row: np.ndarray, seconds: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            sampler(row)
+
+    row = np.zeros(64, np.float32)
+    before = signal.signal(signal.SIGALRM, tick)
+    try:
+        for i in range(300):
+            sampler = Sampler(seed=1)
+            with pytest.raises(TickError):
+                draw_until_interrupted(sampler, row, 1e-4 + i % 40 * 1e-6)
+            sampler.reset()
+            assert sampler(row) == int(sample(row, seed=1, position=0).tokens)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

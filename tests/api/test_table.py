@@ -1,0 +1,175 @@
+"""The candidate table: its raw columns stay with the row, its processed ones with the settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fastsample import sample
+from fastsample.api.candidates import Candidate, candidates
+from fastsample.engines import reference
+
+SEVEN = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
+USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
+
+
+def wide_row(seed: int = 0, size: int = 3000) -> np.ndarray:
+    return (4 * np.random.default_rng(seed).standard_normal(size)).astype(np.float32)
+
+
+def raw_columns(listed: list[Candidate]) -> list[tuple[float, ...]]:
+    return [(c.rank, c.token, c.logit, c.raw_probability, c.running_total) for c in listed]
+
+
+def test_published_example_three_logits():
+    listed = candidates(np.array([1, 4, 2], dtype=np.float32))
+    assert [c.token for c in listed] == [1, 2, 0]
+    assert [c.logit for c in listed] == [4.0, 2.0, 1.0]
+    assert [round(c.raw_probability, 2) for c in listed] == [0.84, 0.11, 0.04]
+    assert listed[-1].running_total == 1.0
+
+
+@pytest.mark.parametrize(
+    ("setting", "stage"),
+    [({"top_k": 3}, "top_k"), ({"top_p": 0.8}, "top_p"), ({"min_p": 0.18}, "min_p")],
+)
+def test_cut_by_names_the_filter(setting, stage):
+    listed = candidates(SEVEN, **setting)
+    assert [c.cut_by for c in listed] == [None] * 3 + [stage] * 4
+    assert [c.token for c in listed] == [0, 1, 2, 3, 6, 4, 5]
+    assert [round(c.probability, 4) for c in listed[:3]] == [0.625, 0.25, 0.125]
+    assert all(c.probability == 0.0 for c in listed[3:])
+
+
+def test_cut_by_names_the_first_filter_that_cuts():
+    listed = candidates(SEVEN, top_k=5, top_p=0.8, min_p=0.3)
+    cuts = [c.cut_by for c in listed]
+    assert cuts == [None, None, "min_p", "top_p", "top_p", "top_k", "top_k"]
+
+
+def test_temperature_zero_leaves_the_first_token():
+    listed = candidates(SEVEN, temperature=0, top_p=0.1)
+    assert [c.probability for c in listed] == [1.0] + [0.0] * 6
+    assert [c.cut_by for c in listed] == [None] + ["temperature"] * 6
+
+
+def test_masked_token_is_cut_by_the_mask():
+    row = np.array([1, -np.inf, 2], dtype=np.float32)
+    last = candidates(row)[-1]
+    assert (last.token, last.cut_by, last.raw_probability, last.probability) == (1, "mask", 0, 0)
+
+
+def test_kept_token_without_mass_is_told():
+    last = candidates(np.array([0, -40], dtype=np.float32))[-1]
+    assert (last.cut_by, last.probability) == ("mass", 0.0)
+
+
+def test_raw_columns_do_not_move_with_the_settings():
+    row = wide_row()
+    plain = raw_columns(candidates(row, 200))
+    for settings in ({"temperature": 0.2}, {"temperature": 0}, {"top_p": 0.3}, USUAL):
+        assert raw_columns(candidates(row, 200, **settings)) == plain
+
+
+def test_temperature_moves_the_processed_column():
+    row = wide_row()
+    cold, warm = (candidates(row, 1, temperature=t)[0].probability for t in (0.5, 2.0))
+    assert cold > candidates(row, 1)[0].probability > warm
+
+
+def test_probabilities_are_masses_over_the_total():
+    row = wide_row()
+    tokens, mass = reference.kept_set(row, **USUAL)
+    expected = {int(t): int(m) / int(mass.sum()) for t, m in zip(tokens, mass, strict=True)}
+    listed = candidates(row, row.size, **USUAL)
+    assert {c.token: c.probability for c in listed if c.cut_by is None} == expected
+    assert sum(expected.values()) == pytest.approx(1.0)
+
+
+def test_probabilities_agree_with_an_exact_softmax():
+    row = wide_row()
+    exact = np.exp(row.astype(np.float64) - row.max())
+    exact /= exact.sum()
+    for c in candidates(row, 100):
+        assert c.raw_probability == pytest.approx(exact[c.token], rel=1e-5)
+
+
+def test_a_drawn_token_is_never_a_cut_one():
+    row = wide_row()
+    possible = {c.token for c in candidates(row, row.size, **USUAL) if c.cut_by is None}
+    drawn = {int(sample(row, **USUAL, seed=3, position=i).tokens) for i in range(200)}
+    assert drawn <= possible
+
+
+def test_equal_logits_list_the_lower_token_first():
+    assert [c.token for c in candidates(np.zeros(5, dtype=np.float32))] == [0, 1, 2, 3, 4]
+
+
+def test_a_short_vocabulary_is_listed_whole():
+    assert len(candidates(SEVEN, 1000)) == 7
+    assert [c.rank for c in candidates(SEVEN, 3)] == [1, 2, 3]
+
+
+def halves() -> np.ndarray:
+    """Values that float16 and bfloat16 both hold exactly."""
+    row = np.random.default_rng(3).integers(-40, 40, 300).astype(np.float32) / 4
+    row[7] = -np.inf
+    return row
+
+
+def test_float16_rows_are_widened():
+    assert candidates(halves().astype(np.float16), 300, **USUAL) == candidates(
+        halves(), 300, **USUAL
+    )
+
+
+@pytest.mark.parametrize("library", ["ml_dtypes", pytest.param("torch", marks=pytest.mark.torch)])
+def test_bfloat16_rows_are_widened(library):
+    module = pytest.importorskip(library)
+    if library == "torch":
+        row = module.from_numpy(halves()).to(module.bfloat16)
+    else:
+        row = halves().astype(module.bfloat16)
+    assert candidates(row, 300, **USUAL) == candidates(halves(), 300, **USUAL)
+    row[3] = np.nan
+    with pytest.raises(ValueError, match="holds nan at token 3"):
+        candidates(row)
+
+
+def test_the_row_does_not_change():
+    row = wide_row()
+    before = row.copy()
+    candidates(row, **USUAL)
+    np.testing.assert_array_equal(row, before)
+
+
+@pytest.mark.parametrize(
+    ("row", "settings"),
+    [
+        ([0, np.nan, 1], {}),
+        ([0, np.inf], {}),
+        ([-np.inf, -np.inf], {}),
+        ([0, 1], {"top_p": 1.3}),
+        ([0, 1], {"temperature": -1}),
+    ],
+)
+def test_errors_are_those_of_sample(row, settings):
+    logits = np.array(row, dtype=np.float32)
+    with pytest.raises(ValueError) as expected:
+        sample(logits, **settings)
+    with pytest.raises(ValueError) as got:
+        candidates(logits, **settings)
+    assert str(got.value) == str(expected.value)
+
+
+def test_several_rows_are_refused():
+    with pytest.raises(ValueError, match=r"one row of shape \(V,\), got \(2, 7\)"):
+        candidates(np.stack([SEVEN, SEVEN]))
+
+
+@pytest.mark.parametrize(
+    ("n", "kind"), [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError)]
+)
+def test_n_is_checked(n, kind):
+    with pytest.raises(kind, match="`n` must be"):
+        candidates(SEVEN, n)

@@ -1,0 +1,342 @@
+"""The command line: what it prints, what it refuses and with which status it leaves."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+from typer.testing import CliRunner
+
+import fastsample
+from fastsample import engines
+from fastsample.cli.app import app, visible
+from fastsample.engines import has_numba, has_torch, has_triton
+from tests.support.engines import native
+
+WORDS = [" the", "a b", "\n", "[bold]", "x", "\t", "z"]
+LOGITS = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "logits.npy"
+    np.save(path, np.stack([LOGITS, LOGITS[::-1]]))
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.json"
+    path.write_text(json.dumps(WORDS), encoding="utf-8")
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "100"})
+
+
+def cells(output):
+    """Split the table's lines into cells, by their order on the line."""
+    return [line.split() for line in output.splitlines() if line.strip()[:1].isdigit()]
+
+
+def refusal(*arguments):
+    """Return the one line that explains why the command left with status 2."""
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_table_lists_candidates(file):
+    result = run("table", file, "--row", 1, "-n", 3)
+    assert result.exit_code == 0
+    assert cells(result.stdout) == [
+        ["1", "6", "-0.693", "0.5000", "0.5000", "0.5000"],
+        ["2", "5", "-1.609", "0.2000", "0.7000", "0.2000"],
+        ["3", "4", "-2.303", "0.1000", "0.8000", "0.1000"],
+    ]
+
+
+def test_table_shows_texts_and_cuts(file, texts):
+    result = run("table", file, "--texts", texts, "--top-p", 0.8)
+    rows = cells(result.stdout)
+    assert [row[2] for row in rows] == ["␣the", "a␣b", "\\n", "[bold]", "z", "x", "\\t"]
+    assert [row[-1] for row in rows[3:]] == ["top_p"] * 4
+
+
+def test_table_tells_the_drawn_token(file, texts):
+    result = run(
+        "table", file, "--texts", texts, "--seed", 5, "--position", 2, "--stream", 3, "--top-k", 4
+    )
+    token = int(fastsample.sample(LOGITS, top_k=4, seed=5, position=2, stream=3).tokens)
+    expected = f"drawn: {token} {visible(WORDS[token])}   (seed 5, position 2, stream 3)"
+    assert expected in result.stdout
+
+
+def test_table_without_a_seed_draws_nothing(file):
+    assert "drawn" not in run("table", file).stdout
+
+
+@pytest.mark.parametrize("option", ["--position", "--stream"])
+def test_a_place_to_draw_without_a_seed(file, option):
+    assert "--position and --stream say where to draw: give --seed too" in refusal(
+        "table", file, option, 0
+    )
+
+
+def test_table_adds_the_drawn_token_with_its_rank(file):
+    seed = next(
+        seed for seed in range(99) if fastsample.sample(LOGITS, seed=seed, position=0).tokens == 6
+    )
+    result = run("table", file, "-n", 2, "--seed", seed)
+    assert [row[:2] for row in cells(result.stdout)] == [["1", "0"], ["2", "1"], ["5", "6"]]
+    assert "drawn: 6 " in result.stdout
+
+
+def test_a_narrow_terminal_crops_the_text_and_keeps_the_token(tmp_path):
+    np.save(tmp_path / "wide.npy", np.arange(100_001, dtype=np.float32))
+    (tmp_path / "texts.json").write_text(json.dumps(["long word " * 9] * 100_001))
+    command = ["table", tmp_path / "wide.npy", "--texts", tmp_path / "texts.json", "-n", 1]
+    for columns in ("70", "30"):
+        arguments = [str(a) for a in command]
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": columns})
+        (line,) = (line for line in result.stdout.splitlines() if "100000" in line)
+        assert "word␣long␣word" not in line
+
+
+def test_the_column_after_the_filters_says_so(file):
+    head = " ".join(run("table", file).stdout.split())
+    assert "raw running probability rank token logit probability total after filters cut by" in head
+
+
+def test_version():
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"fastsample {fastsample.__version__}\n")
+
+
+@pytest.mark.skipif(native is None, reason="fastsample._native is not built")
+@pytest.mark.parametrize("name", ["nonsense", "unusable"])
+@pytest.mark.parametrize("command", ["info", "demo", "table"])
+def test_a_bad_instruction_set_is_refused_in_one_line(file, command, name):
+    if name == "unusable":
+        name = next(isa for isa in ("neon", "baseline") if isa not in native.isa_usable())
+    arguments = [command] if command != "table" else [command, file, "--seed", "3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "fastsample", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "FASTSAMPLE_ISA": name},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fastsample: the environment's `FASTSAMPLE_ISA`")
+    assert repr(name) in line
+
+
+def test_a_file_of_one_row(tmp_path):
+    np.save(tmp_path / "one.npy", LOGITS)
+    assert len(cells(run("table", tmp_path / "one.npy").stdout)) == 7
+
+
+def test_a_file_in_column_order(tmp_path):
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(np.stack([LOGITS, LOGITS])))
+    assert len(cells(run("table", tmp_path / "fortran.npy").stdout)) == 7
+
+
+def test_missing_file(tmp_path):
+    assert "No such file" in refusal("table", tmp_path / "absent.npy")
+
+
+def test_file_that_is_not_npy(tmp_path):
+    path = tmp_path / "bad.npy"
+    path.write_text("hello")
+    assert "is not an .npy file" in refusal("table", path)
+    path.write_bytes(b"")
+    assert "is not an .npy file" in refusal("table", path)
+
+
+def test_file_of_objects_is_not_unpickled(tmp_path):
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    assert "is not an .npy file" in refusal("table", tmp_path / "objects.npy")
+
+
+def test_file_of_several_arrays(tmp_path):
+    np.savez(tmp_path / "several.npz", LOGITS)
+    assert "is not an .npy file" in refusal("table", tmp_path / "several.npz")
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (LOGITS.astype(np.float64), "must hold float32, got float64"),
+        (LOGITS.astype(">f4"), "must hold float32, got >f4"),
+        (LOGITS[None, None], r"must have shape (V,) or (B, V), got (1, 1, 7)"),
+        (np.array([0, np.nan], dtype=np.float32), "holds nan at token 1"),
+    ],
+)
+def test_file_of_the_wrong_kind(tmp_path, array, message):
+    np.save(tmp_path / "wrong.npy", array)
+    assert message in refusal("table", tmp_path / "wrong.npy")
+
+
+@pytest.mark.parametrize("row", [2, -1])
+def test_row_out_of_range(file, row):
+    assert f"--row must be in [0, 2), the rows of {file}, got {row}" in refusal(
+        "table", file, "--row", row
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('["a"]', "must hold 7 texts, one per logit, got 1"),
+        ("{}", "must be a JSON list of strings"),
+        ("[1, 2, 3, 4, 5, 6, 7]", "must be a JSON list of strings"),
+        ("[", "is not JSON"),
+    ],
+)
+def test_texts_of_the_wrong_kind(file, texts, content, message):
+    texts.write_text(content, encoding="utf-8")
+    assert message in refusal("table", file, "--texts", texts)
+
+
+def test_missing_texts(file, tmp_path):
+    assert "No such file" in refusal("table", file, "--texts", tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--top-p", 1.3), ("--temperature", -1), ("--seed", -1), ("--min-p", 2), ("--top-k", -2)],
+)
+def test_parameter_out_of_range(file, option, value):
+    name = option.strip("-").replace("-", "_")
+    assert f"`{name}` must be" in refusal("table", file, option, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [(" the", "␣the"), ("\n\t", "\\n\\t"), ("\\n", "\\\\n"), ("é", "é"), ("\x00", "\\x00")],
+)
+def test_visible(text, shown):
+    assert visible(text) == shown
+
+
+def test_demo_shows_candidates_draws_and_latencies():
+    result = run("demo")
+    assert result.exit_code == 0
+    assert result.stdout.count("drawn:") == 3
+    for word in ("␣and", "np.max", "p99", "rows and code in cache", "rule_version:"):
+        assert word in result.stdout
+
+
+def test_info_prints_every_fact():
+    result = run("info")
+    assert result.exit_code == 0
+    for name in fastsample.info():
+        assert f"{name}:" in result.stdout
+
+
+def test_info_tells_engines_and_instruction_sets_apart():
+    facts = fastsample.info()
+    assert facts["engine"] == facts["engines"][0]
+    assert "reference" in facts["engines"]
+    assert ("native" in facts["engines"]) == (native is not None) == (facts["isa"] is not None)
+    has = {"numba": has_numba(), "torch": has_torch(), "triton": has_triton()}
+    for name, there in has.items():
+        assert (name in facts["engines"]) == there == (facts[name] is not None)
+        if there:
+            assert facts[name] == importlib.import_module(name).__version__
+
+
+def test_the_engines_that_are_told_of_are_those_that_can_be_named():
+    with pytest.raises(ValueError) as refused:
+        engines.resolve("?")
+    found = []
+    for name in sorted(set(re.findall(r"'(\w+)'", str(refused.value))) - {"auto"}):
+        try:
+            engines.resolve(name)
+        except RuntimeError as error:
+            if "installed" in str(error):
+                continue
+        found.append(name)
+    assert found == sorted(engines.installed())
+
+
+def test_info_knows_packages_by_what_is_in_them(monkeypatch):
+    """The module triton comes in packages of other names too, as with torch for ROCm."""
+    room = importlib.import_module("fastsample.api.info")
+    monkeypatch.setattr(room, "installed", lambda: ("reference", "numba", "triton"))
+
+    def version(name):
+        known = {"numba": "0.60", "pytorch-triton-rocm": "3.7.1"}
+        if name not in known:
+            raise metadata.PackageNotFoundError(name)
+        return known[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    packages = {"triton": ["pytorch-triton-rocm"]}
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: packages)
+    facts = fastsample.info()
+    assert (facts["numba"], facts["triton"]) == ("0.60", "3.7.1")
+    packages.clear()
+    assert fastsample.info()["triton"] == "unknown"
+
+
+def test_info_loads_no_engine():
+    code = "import sys, fastsample as f; f.info(); print({'torch', 'numba'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("with_numba", [True, False])
+def test_info_without_the_extension(monkeypatch, with_numba):
+    for room in (engines, importlib.import_module("fastsample.api.info")):
+        monkeypatch.setattr(room, "has_native", lambda: False)
+    monkeypatch.setattr(engines, "has_numba", lambda: with_numba)
+    monkeypatch.setattr(engines, "has_torch", lambda: False)
+    monkeypatch.setattr(engines, "has_triton", lambda: False)
+    if with_numba and not has_numba():
+        pytest.skip("numba is not installed")
+    page = run("info").stdout
+    found = ["numba", "reference"] if with_numba else ["reference"]
+    assert f"engines:       {', '.join(found)}\n" in page
+    assert f"engine:        {found[0]}\n" in page
+    assert "isa:           -\n" in page
+
+
+def test_module_is_the_command_line():
+    command = [sys.executable, "-m", "fastsample", "info"]
+    assert b"rule_version" in subprocess.run(command, check=True, capture_output=True).stdout
+
+
+def test_a_terminal_without_the_characters_gets_escapes(file, texts):
+    command = [sys.executable, "-m", "fastsample", "table", file, "--texts", texts]
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=plain)
+    assert done.returncode == 0
+    assert b"\\u2423the" in done.stdout
+
+
+@pytest.mark.parametrize("absent", ["typer", "rich"])
+def test_without_the_extra_it_says_what_to_install(absent):
+    code = f"import sys; sys.modules['{absent}'] = None; import fastsample.__main__ as m; m.main()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"The command line needs {absent}: pip install typer rich "
+        "(or pip install '.[cli]' in fastsample's source folder)\n"
+    )

@@ -1,0 +1,180 @@
+"""Rows at the edges of what a row can be, at every place where an engine may take another path.
+
+Bad logits at each place, ties and denormals everywhere, rows and tokens so far apart that an offset
+needs more than 32 bits.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+
+import numpy as np
+import pytest
+
+from fastsample import sample
+from fastsample.engines import reference
+from tests.support.engines import (
+    HELD,
+    Engine,
+    differing,
+    make_job,
+    make_outcome,
+    make_plan,
+    needs_held,
+)
+from tests.support.strategies import MAX
+
+F32 = np.float32
+SIZES = (1, 5, 16, 37, 131, 300)
+BAD = {"nan": np.nan, "-nan": -np.nan, "+inf": np.inf}
+
+
+def each_place_of(size: int, background: float, value: float) -> np.ndarray:
+    """A row for each token, which alone has the value."""
+    rows = np.full((size, size), background, dtype=F32)
+    np.fill_diagonal(rows, value)
+    return rows
+
+
+# ---------------------------------------------------------------- bad logits
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.5}])
+@pytest.mark.parametrize("value", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("size", SIZES)
+def test_one_bad_logit_anywhere(engine: Engine, size, value, settings):
+    """Beside zeros, and beside logits of -inf, which a maximum or a sum may hide it behind."""
+    for background in (0.0, -np.inf, MAX, -MAX):
+        rows = each_place_of(size, background, value)
+        tokens, status = engine.sample(rows, make_plan(size, **settings, seed=4))
+        assert status.tolist() == [reference.INVALID] * size
+        assert tokens.tolist() == [-1] * size
+
+
+@pytest.mark.parametrize("value", BAD.values(), ids=BAD)
+def test_the_first_bad_token_is_named(engine: Engine, value):
+    for token in (0, 15, 16, 17, 127, 128, 299):
+        row = np.zeros(300, dtype=F32)
+        row[token] = row[299] = value
+        with pytest.raises(ValueError, match=rf"at token {token}\b"):
+            sample(row, seed=1, position=0, engine=engine.name, isa=engine.isa)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_of_nothing_but_bad_logits(engine: Engine, value):
+    for size in SIZES:
+        _, status = engine.sample(np.full((2, size), value, dtype=F32), make_plan(2))
+        assert status.tolist() == [reference.INVALID] * 2
+
+
+def test_rows_of_minus_inf_are_empty(engine: Engine):
+    for size in SIZES:
+        tokens, status = engine.sample(np.full((2, size), -np.inf, dtype=F32), make_plan(2))
+        assert (tokens.tolist(), status.tolist()) == ([-1] * 2, [reference.EMPTY] * 2)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, MAX, -MAX, 1e-45, -1e-38])
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_p": 0.1, "top_k": 7}])
+def test_one_finite_logit_is_the_token(engine: Engine, value, settings):
+    for size in SIZES:
+        rows = each_place_of(size, -np.inf, value)
+        tokens, status = engine.sample(rows, make_plan(size, **settings, seed=range(size)))
+        assert not status.any()
+        assert tokens.tolist() == list(range(size))
+
+
+# ---------------------------------------------------------------- ties and denormals
+
+FLAT = {
+    "zeros of both signs": [0.0, -0.0],
+    "denormals": [1e-45, -1e-45, 1e-38, -1e-38, 0.0],
+    "the largest": [MAX],
+    "the lowest": [-MAX],
+    "the smallest normal": [2.0**-126],
+}
+
+
+@pytest.mark.parametrize("kind", FLAT)
+def test_all_equal(engine: Engine, kind):
+    """Filters keep the lowest tokens, and the token is floor(U * kept / 2^64)."""
+    for size in SIZES:
+        row = np.resize(np.array(FLAT[kind], dtype=F32), size)
+        for settings, kept in (({}, size), ({"top_k": 4}, min(4, size)), ({"min_p": 1.0}, size)):
+            found = engine.kept_sets(make_job(row[np.newaxis], make_plan(1, **settings)))
+            assert found.tokens.tolist() == list(range(kept))
+            assert found.masses.tolist() == [2**40] * kept
+            token = engine.token(row, **settings, seed=8, position=2)
+            assert token == reference.uniform(8, 2, 0) * kept >> 64
+
+
+def test_the_largest_float_may_tie(engine: Engine):
+    rows = np.full((1, 300), -MAX, dtype=F32)
+    rows[0, [7, 130, 299]] = MAX
+    found = engine.kept_sets(make_job(rows, make_plan(1, min_p=0.5)))
+    assert found.tokens.tolist() == [7, 130, 299]
+    assert found.masses.tolist() == [2**40] * 3
+
+
+# ---------------------------------------------------------------- far apart, and none at all
+
+
+def name_of(engine: Engine) -> str:
+    return engine.isa or engine.name
+
+
+def zero_pages(size: int) -> np.ndarray:
+    """Memory that takes none until it is written."""
+    if sys.platform != "linux":
+        pytest.skip("needs Linux's memory that is not reserved")
+    no_reserve = 0x4000  # mmap has its name from Python 3.13 on
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve
+    try:
+        return np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=np.uint8)
+    except OSError as error:
+        pytest.skip(f"no {size} bytes of addresses: {error}")
+
+
+@needs_held
+@pytest.mark.parametrize("engine", HELD, ids=name_of)
+def test_rows_and_tokens_gigabytes_apart(engine: Engine):
+    """Rows 4 GiB and a little apart; then tokens 3 MiB apart, forwards and backwards."""
+    rng = np.random.default_rng(21)
+    for shape, strides in (((3, 700), (2**32 + 64, 4)), ((2, 1400), (4, 3 * 2**20))):
+        rows = rng.normal(size=shape).astype(F32)
+        memory = zero_pages(sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + 4)
+        laid_out = np.ndarray(shape, F32, memory, 0, strides)
+        laid_out[...] = rows
+        plan = make_plan(len(rows), top_p=0.9, seed=range(len(rows)))
+        for one, other in ((rows, laid_out), (rows[:, ::-1].copy(), laid_out[:, ::-1])):
+            job, far = make_job(one, plan), make_job(other, plan)
+            expected, found = (
+                by.run(asked, make_outcome(len(rows), forms=("raw",), top_count=9))
+                for by, asked in ((Engine("reference"), job), (engine, far))
+            )
+            assert differing(expected, found) == []
+
+
+@needs_held
+@pytest.mark.parametrize("engine", HELD[:: max(1, len(HELD) - 1)], ids=name_of)
+def test_more_logits_than_32_bits_count(engine: Engine):
+    """Rows of zeros, but for a few, most of them beyond 2^31 logits or 2^32 bytes."""
+    size, n_rows = 2**18, 2**13 + 2
+    rows = zero_pages(4 * size * n_rows).view(F32).reshape(n_rows, size)
+    marked = {0: 3, 2**12 + 1: 5, 2**13 - 1: 7, 2**13: 11, 2**13 + 1: size - 1}
+    for row, token in marked.items():
+        rows[row, token] = 1
+    tokens, status = engine.sample(rows, make_plan(n_rows, temperature=0.0), 2)
+    assert not status.any()
+    found = {int(row): int(tokens[row]) for row in np.flatnonzero(tokens)}
+    assert found == marked
+
+
+def test_no_rows_have_no_answers(engine: Engine):
+    """No rows, laid out in any way, and with all that can be asked for."""
+    for rows in (np.zeros((0, 9), F32), np.zeros((9, 0), F32).T, np.zeros((4, 9), np.float16)[:0]):
+        job = make_job(rows, make_plan(0))
+        out = engine.run(job, make_outcome(0, forms=("raw",), top_count=3), 2)
+        assert out.tokens.shape == (0, 1)
+        assert engine.kept_sets(job).offsets.tolist() == [0]
+        assert engine.write_law("logsumexp", job, np.zeros(0)).shape == (0,)

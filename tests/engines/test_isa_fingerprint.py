@@ -1,0 +1,51 @@
+"""Every instruction set's kernels give one fingerprint, that of a processor we lack among them."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ["-std=c++17", "-O2", "-static", "-ffp-contract=off", "-fno-math-errno"]
+FINGERPRINT = "561b053019cfa9d4"
+"""Pinned: it changes with the rule, or with the rows of isa_fingerprint.cpp, and else never."""
+
+
+def fingerprint(folder: Path, compiler: str, isa: str, flags: list[str], run: list[str]) -> str:
+    """Compile the kernels of one instruction set with the fingerprint's program, and run it."""
+    for tool in (compiler, *run):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    program = folder / isa
+    names = [f'-DISA_FILE="simd/isa_{isa}.cpp"', f"-DISA={isa}", f"-I{ROOT / 'kernels'}"]
+    source = str(ROOT / "tests" / "support" / "isa_fingerprint.cpp")
+    subprocess.run([compiler, *FLAGS, *flags, *names, source, "-o", str(program)], check=True)
+    told = subprocess.run([*run, str(program)], check=True, capture_output=True, text=True)
+    return told.stdout.strip()
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
+@pytest.mark.parametrize(
+    ("isa", "name", "flags"),
+    [
+        ("baseline", "baseline", []),
+        ("x86_v3", "x86-64-v3", ["-march=x86-64-v3"]),
+        ("x86_v4", "x86-64-v4", ["-march=x86-64-v4"]),
+    ],
+)
+def test_x86(isa: str, name: str, flags: list[str], tmp_path: Path) -> None:
+    native = pytest.importorskip("fastsample._native")
+    if name not in native.isa_usable():
+        pytest.skip(f"this machine cannot run {name}")
+    assert fingerprint(tmp_path, "g++", isa, flags, []) == FINGERPRINT
+
+
+@pytest.mark.nightly
+def test_neon_under_emulation(tmp_path: Path) -> None:
+    compiler, emulator = "aarch64-linux-gnu-g++", "qemu-aarch64"
+    assert fingerprint(tmp_path, compiler, "neon", [], [emulator]) == FINGERPRINT

@@ -1,0 +1,230 @@
+"""What is the Numba engine's own: when it is taken, how its loops are compiled, its wide cuts.
+
+That its answers are the reference's is in the tests that every engine meets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import fastsample
+from fastsample import engines
+from tests.support.engines import SETTINGS, Engine, differing, make_job, make_outcome, make_plan
+
+numba = pytest.importorskip("numba")
+if not engines.has_numba():
+    pytest.skip("the engine does not know this processor's float mode", allow_module_level=True)
+
+# Numba is there: what is imported here needs it.
+from fastsample.engines.numba import engine as loops  # noqa: E402
+from fastsample.engines.numba.fixed import FixedRow  # noqa: E402
+from fastsample.engines.numba.row import Row  # noqa: E402
+
+NUMBA, REFERENCE = Engine("numba"), Engine("reference")
+FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
+TYPES_OF_LOOPS = """
+import numpy as np
+from fastsample import log_softmax, sample, softmax
+from fastsample.engines.numba import draw, fixed, float_mode, mass, ordinal, select
+rows = np.random.default_rng(0).normal(size=(3, 5000)).astype(np.float32)
+frozen = rows.copy()
+frozen.flags.writeable = False
+for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
+    for how in ({}, {"temperature": 0.5, "top_k": 50, "top_p": 0.9, "min_p": 0.1},
+                {"top_p": 0.999}, {"top_p": 0.9999, "temperature": 0.2},
+                {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
+        for place in ({"seed": 1, "position": 0}, {"seed": 2**64 - 1, "position": 2**64 - 1}):
+            for reduction in ("exact", "fixed"):
+                sample(logits, **how, **place, stream="row", logprobs=2, form=("raw", "processed"),
+                       reduction=reduction, engine="numba")
+    for reduction in ("exact", "fixed"):
+        softmax(logits, reduction=reduction, engine="numba")
+        log_softmax(logits, reduction=reduction, engine="numba")
+for room in (draw, fixed, float_mode, mass, ordinal, select):
+    for name, loop in vars(room).items():
+        if hasattr(loop, "nopython_signatures") and loop.__module__ == room.__name__:
+            print(room.__name__, name, len(loop.nopython_signatures))
+"""
+
+
+# ---------------------------------------------------------------- when it is taken
+
+
+@pytest.mark.parametrize(
+    ("has_native", "has_numba", "name"),
+    [(True, True, "native"), (False, True, "numba"), (False, False, "reference")],
+)
+def test_auto_takes_the_fastest_that_is_there(has_native: bool, has_numba: bool, name: str) -> None:
+    if has_native and not engines.has_native():
+        pytest.skip("fastsample._native is not built")
+    with (
+        mock.patch.object(engines, "has_native", lambda: has_native),
+        mock.patch.object(engines, "has_numba", lambda: has_numba),
+    ):
+        assert engines.resolve().name == engines.resolve("auto").name == name
+
+
+def test_without_the_extension_calls_go_through() -> None:
+    rows = np.random.default_rng(1).normal(size=(4, 700)).astype(np.float32)
+    how: dict[str, Any] = {"top_p": 0.9, "seed": 3, "position": 5, "stream": "row"}
+    expected = fastsample.sample(rows, **how, engine="reference").tokens
+    with mock.patch.object(engines, "has_native", lambda: False):
+        assert fastsample.sample(rows, **how).tokens.tolist() == expected.tolist()
+
+
+# ---------------------------------------------------------------- how loops are compiled
+
+
+def run(code: str, **environment: str) -> str:
+    path = str(Path(fastsample.__file__).parent.parent)
+    variables = {**os.environ, "PYTHONPATH": path, **environment}
+    return subprocess.check_output([sys.executable, "-c", code], text=True, env=variables)
+
+
+def test_every_loop_is_compiled_once() -> None:
+    """Neither writable rows nor large seeds make another type, which would cost seconds."""
+    counts = dict(line.rsplit(" ", 1) for line in run(TYPES_OF_LOOPS).splitlines())
+    assert {name: count for name, count in counts.items() if count != "1"} == {}
+    assert len(counts) > 20
+
+
+def test_no_multiply_and_add_is_fused() -> None:
+    from fastsample.engines.numba import draw as draws
+    from fastsample.engines.numba import fixed, mass, select
+
+    rows = np.random.default_rng(2).normal(size=(1, 5000)).astype(np.float32)
+    for mode in ("exact", "fixed"):
+        fastsample.softmax(rows, engine="numba", reduction=mode)
+        for top_p in (0.5, 0.9999):
+            for temperature in (1.0, 0.2):
+                how = {"top_p": top_p, "temperature": temperature, "reduction": mode}
+                fastsample.sample(rows, **how, engine="numba")
+    loops = {mass.weigh_to, mass.write_powers, select.select, draws.draw}
+    loops |= {fixed.add_to, fixed.write_powers_to, fixed.draw_floats, fixed.near_total}
+    for loop in loops:
+        assert loop.nopython_signatures
+        for code in loop.inspect_asm().values():
+            assert [line for line in code.splitlines() if FUSED.search(line)] == []
+
+
+@pytest.mark.parametrize("asked", ["0", "1"])
+def test_nothing_is_cached_unless_asked_for(asked: str, tmp_path: Path) -> None:
+    code = "import fastsample, numpy as np; fastsample.sample(np.zeros(9, 'f4'), engine='numba')"
+    run(code, FASTSAMPLE_NUMBA_CACHE=asked, NUMBA_CACHE_DIR=str(tmp_path))
+    assert any(tmp_path.rglob("*.nbi")) == (asked == "1")
+
+
+def test_settings_are_those_of_a_plan() -> None:
+    from fastsample.engines.numba.settings import Settings, settings_of
+
+    assert Settings._fields == SETTINGS.names
+    plan = make_plan(2, seed=2**64 - 1, top_p=0.25, stages=("top_p",))
+    assert settings_of(plan)[1] == Settings(*plan[1].item())
+
+
+# ---------------------------------------------------------------- cuts far from the top
+
+
+ROWS = {
+    "one value": lambda rng, size: np.full(size, 2.5),
+    "few values": lambda rng, size: rng.integers(-2, 3, size) / 2,
+    "around 0": lambda rng, size: rng.choice([-(2.0**-126), -1e-40, -0.0, 1e-40, 2.0**-126], size),
+    "one block": lambda rng, size: np.where(np.arange(size) // 128 == 1, 5.0, -5.0),
+    "half banned": lambda rng, size: rng.choice([1.0, 2.0, 3.0, -np.inf, -np.inf], size),
+    "normal": lambda rng, size: rng.normal(size=size) * 3,
+}
+CUTS: list[dict[str, Any]] = [
+    *({"top_k": k} for k in (1, 39, 40, 41, 2500, 4999)),
+    *({"top_p": p} for p in (0.01, 0.5, 0.9, 0.99999)),
+    {"top_k": 3000, "top_p": 0.7, "temperature": 1.7},
+    {"min_p": 1e-6, "top_p": 0.9, "stages": ("min_p", "temperature", "top_p"), "temperature": 0.3},
+    {"top_p": 0.1, "min_p": 0.9, "min_keep": 4000},
+]
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_cuts_of_many_tokens(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    row = ROWS[kind](rng, 5000).astype(np.float32)
+    rows = np.broadcast_to(row, (len(CUTS), len(row)))
+    plan = np.concatenate([make_plan(1, **how, seed=n) for n, how in enumerate(CUTS)])
+    job = make_job(rows, plan)
+    expected, found = (
+        engine.run(job, make_outcome(len(rows), forms=("raw", "processed"), top_count=4000))
+        for engine in (REFERENCE, NUMBA)
+    )
+    assert differing(expected, found) == []
+    assert differing(REFERENCE.kept_sets(job), NUMBA.kept_sets(job)) == []
+
+
+@pytest.mark.parametrize("top_p", [0.999, 0.9999, 0.99999])
+def test_a_deep_nucleus_of_fixed_is_not_sorted(top_p: float) -> None:
+    """Its last masses are near 2^-20 of the top, and its sums round, but far from the border."""
+    rows = np.random.default_rng(4).normal(0, 3, (4, 151_936)).astype(np.float32)
+    job = make_job(rows, make_plan(4, top_p=top_p, seed=range(4)), rows.shape[1], "fixed")
+    with mock.patch.object(FixedRow, "keys", side_effect=AssertionError("it was listed")):
+        found = NUMBA.run(job, make_outcome(4))
+    assert differing(REFERENCE.run(job, make_outcome(4)), found) == []
+
+
+# ---------------------------------------------------------------- rows that are written meanwhile
+
+
+LOOKS = ("mass", "masses", "keys", "_kept_of_head", "count", "draw", "first", "key_of_token")
+OTHER_LOGITS: dict[str, Any] = {
+    "nothing": -np.inf,
+    "nan": np.nan,
+    "infinities": np.inf,
+    "one value": 0.5,
+    "deeper": np.linspace(-60, -50, 5000, dtype=np.float32),
+    "higher": np.linspace(20, 60, 5000, dtype=np.float32),
+}
+
+
+def changing(kind: type[Row], place: int, logits: Any) -> type[Row]:
+    """A kind of row whose memory gets other logits at the n-th look at it after the first."""
+
+    class Changing(kind):  # type: ignore[misc, valid-type]
+        def __init__(self, memory: np.ndarray) -> None:
+            super().__init__(memory)
+            self.memory, self.left = memory, place
+
+    def look(name: str) -> Any:
+        def looked(self: Any, *given: Any) -> Any:
+            if self.left == 0:
+                self.memory[:] = logits
+            self.left -= 1
+            return getattr(kind, name)(self, *given)
+
+        return looked
+
+    for name in LOOKS:
+        setattr(Changing, name, look(name))
+    return Changing
+
+
+@pytest.mark.parametrize("logits", OTHER_LOGITS)
+@pytest.mark.parametrize("reduction", ["exact", "fixed"])
+def test_a_row_that_is_written_meanwhile_gets_a_token_of_its_own(
+    reduction: str, logits: str
+) -> None:
+    """Any token, but no error, and none outside the vocabulary."""
+    for how, place in itertools.product(CUTS, range(12)):
+        rows = np.random.default_rng(5).normal(0, 3, (1, 5000)).astype(np.float32)
+        job = make_job(rows, make_plan(1, **how), 5000, reduction)
+        kinds = {reduction: changing(loops._ROWS[reduction], place, OTHER_LOGITS[logits])}
+        with mock.patch.dict(loops._ROWS, kinds):
+            out = NUMBA.run(job, make_outcome(1, forms=("raw", "processed"), top_count=3))
+        assert out.status.tolist() == [0]
+        assert 0 <= out.tokens[0, 0] < 5000, (how, place)
+        assert np.all((out.top_tokens >= 0) & (out.top_tokens < 5000))

@@ -1,0 +1,303 @@
+"""The oracle for whole jobs: native and numba == reference in every field, bit for bit.
+
+Jobs mix what `test_oracle` does not have: dtypes, strides, masks, bias, penalties, stages in any
+order, log-probabilities, several draws. A case is one draw, or one row with what is told of it.
+Native is held to every answer of the reference, and Numba to its share of them: see `tally`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastsample.engines import reference
+from fastsample.verification.flush import flushing
+from tests.support.coverage_counter import Tally
+from tests.support.engines import (
+    BAD_PARAM,
+    Engine,
+    Outcome,
+    csr,
+    differing,
+    make_job,
+    make_outcome,
+    make_plan,
+    needs_held,
+    row_of_job,
+    same_bits,
+)
+from tests.support.requests import (
+    DTYPES,
+    FORMS,
+    random_forms,
+    random_job,
+    random_lists,
+    random_plan,
+    random_status,
+    random_top_count,
+)
+from tests.support.strategies import KINDS, pick
+
+REFERENCE = Engine("reference")
+SIZES = (1, 2, 3, 5, 16, 17, 33, 63, 64, 100, 127, 128, 129, 130, 200, 257, 300, 383, 513, 1000)
+WIDE_SIZES = (4095, 4097, 16_384, 20_011, 50_257, 131_073)
+
+
+def shapes_of_answer(rng: np.random.Generator, vocabulary: int) -> dict[str, Any]:
+    """Several draws, or one and what is told of it."""
+    forms = random_forms(rng)
+    if not forms:
+        return {"draws": int(rng.integers(1, 9))}
+    return {"forms": forms, "top_count": random_top_count(rng, vocabulary)}
+
+
+def answer(
+    engine: Engine, job: Any, status: np.ndarray, n_threads: int = 1, **shape: Any
+) -> Outcome:
+    out = make_outcome(len(job.values), **shape)
+    out.status[:] = status
+    return engine.run(job, out, n_threads)
+
+
+def explain(job: Any, engine: Engine, seed: Any) -> str:
+    return f"{engine}, seed {seed}, {job.values.dtype}{job.values.shape}, {job.values.strides}"
+
+
+def compare_job(seed: Any, n_rows: int, columns: int, tally: Tally) -> None:
+    """Hold engines to the reference's answers."""
+    rng = np.random.default_rng(seed)
+    job = random_job(rng, n_rows, columns)
+    shape = shapes_of_answer(rng, job.vocabulary)
+    status = random_status(rng, n_rows)
+    n_threads = int(rng.integers(1, 4))
+    expected = answer(REFERENCE, job, status, **shape)
+    kept = REFERENCE.kept_sets(job, status)
+    engines = tally.engines()
+    for engine in engines:
+        found = answer(engine, job, status, n_threads, **shape)
+        assert differing(expected, found) == [], explain(job, engine, seed)
+        assert differing(kept, engine.kept_sets(job, status)) == [], explain(job, engine, seed)
+    tally.add(engines, expected.tokens.size, n_rows * job.vocabulary)
+
+
+def compare_jobs(seed: int, sizes: tuple[int, ...], cases: int) -> None:
+    rng, tally = np.random.default_rng(seed), Tally()
+    while tally.cases < cases:
+        n_rows = int(rng.integers(1, 9))
+        compare_job((seed, tally.asked), n_rows, pick(rng, sizes), tally)
+    tally.report(cases)
+
+
+def by_day_and_at_night(day: range, night: range) -> Any:
+    """Some seeds for every day, more for the night; each is brief, so that workers share them."""
+    return pytest.mark.parametrize(
+        "seed", [*day, *(pytest.param(n, marks=pytest.mark.nightly) for n in night)]
+    )
+
+
+@needs_held
+@by_day_and_at_night(range(1, 5), range(100, 116))
+def test_random_jobs(seed):
+    compare_jobs(seed, SIZES, 50_000)
+
+
+@needs_held
+@by_day_and_at_night(range(3, 4), range(300, 309))
+def test_wide_jobs(seed):
+    compare_jobs(seed, WIDE_SIZES, 1000)
+
+
+# ---------------------------------------------------------------- a batch is its rows
+
+
+def joined(outs: list[Outcome]) -> Outcome:
+    """Answers about one row each as the answer about their batch."""
+    one = outs[0]
+    on_first = {"tokens", "status", "kept_count"}
+    return Outcome(
+        **{
+            name: np.concatenate([getattr(out, name) for out in outs], 0 if name in on_first else 1)
+            for name in Outcome._fields
+            if name != "forms"
+        },
+        forms=one.forms,
+    )
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_batch_is_its_rows_one_at_a_time(engine: Engine, seed):
+    rng = np.random.default_rng((5, seed))
+    job = random_job(rng, 12, int(rng.integers(1, 700)))
+    shape = shapes_of_answer(rng, job.vocabulary)
+    status = random_status(rng, 12)
+    together = answer(engine, job, status, 2, **shape)
+    alone = [answer(engine, row_of_job(job, b), status[b : b + 1], **shape) for b in range(12)]
+    assert differing(together, joined(alone)) == []
+    kept = engine.kept_sets(job, status)
+    for b in range(12):
+        part = slice(kept.offsets[b], kept.offsets[b + 1])
+        of_row = engine.kept_sets(row_of_job(job, b), status[b : b + 1])
+        for name in ("tokens", "masses", "logits"):
+            assert same_bits(getattr(of_row, name), getattr(kept, name)[part])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_order_of_rows_changes_nothing(engine: Engine, seed):
+    rng = np.random.default_rng((6, seed))
+    values = DTYPES["float32"](rng, 9, 300)
+    plan = random_plan(rng, 9, 300)
+    order = rng.permutation(9)
+    one = answer(engine, make_job(values, plan), np.uint8(0), forms=FORMS, top_count=5)
+    other = answer(
+        engine, make_job(values[order], plan[order]), np.uint8(0), forms=FORMS, top_count=5
+    )
+    assert same_bits(one.tokens[order], other.tokens)
+    assert same_bits(one.logprobs[:, order], other.logprobs)
+    assert same_bits(one.top_tokens[:, order], other.top_tokens)
+
+
+# ---------------------------------------------------------------- rows that are bad in one form
+
+
+def test_raw_alone_is_silent_where_a_mask_hides_what_is_invalid(engine: Engine):
+    row = np.array([[1, np.nan, 3, np.inf, 2, -np.inf]], dtype=np.float32)
+    mask = np.array([[True, False, True, False, True, True]])
+    job = make_job(row, make_plan(1, seed=1), mask=mask)
+    out = answer(engine, job, np.uint8(0), forms=FORMS, top_count=4)
+    assert out.status.tolist() == [0]
+    assert out.tokens[0, 0] in (0, 2, 4)
+    assert out.kept_count.tolist() == [3]
+    assert np.isnan(out.logprobs[0]).all()
+    assert np.isnan(out.top_logprobs[0]).all()
+    assert out.ranks[0].tolist() == [0]
+    assert out.top_tokens[0].tolist() == [[-1, -1, -1, -1]]
+    for form in (1, 2):
+        assert out.top_tokens[form].tolist() == [[2, 4, 0, 1]]
+        assert out.ranks[form, 0] == 1 + [2, 4, 0].index(out.tokens[0, 0])
+        assert np.exp(out.top_logprobs[form]).sum() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("logits", "bias", "status"),
+    [
+        ([1, np.nan], None, 1),
+        ([1, np.nan], [-np.inf], 1),
+        ([1, np.inf], [-np.inf], 1),
+        ([1, 3e38], [3e38], 1),
+        ([1, 3e38], [-np.inf], 0),
+        ([-np.inf, 0], [-np.inf], 2),
+        ([-np.inf, -3e38], [-3e38], 2),
+    ],
+)
+def test_status_is_of_the_adjusted_row(engine: Engine, logits, bias, status):
+    """The bias is that of token 1."""
+    lists = {} if bias is None else {"bias": csr([[1]], [np.float32(bias)])}
+    job = make_job(np.float32([logits]), make_plan(1), **lists)
+    out = answer(engine, job, np.uint8(0), forms=FORMS, top_count=2)
+    assert out.status.tolist() == [status]
+    assert (out.tokens[0, 0] == -1) == (status != 0)
+
+
+def test_a_row_that_comes_with_a_status_is_left_alone(engine: Engine):
+    plan = make_plan(2, temperature=[np.nan, 1.0])
+    out = answer(
+        engine,
+        make_job(np.zeros((2, 5), dtype=np.float32), plan),
+        np.uint8([BAD_PARAM, 0]),
+        forms=FORMS,
+        top_count=2,
+    )
+    assert out.status.tolist() == [BAD_PARAM, 0]
+    assert out.tokens[0].tolist() == [-1]
+    assert out.tokens[1, 0] >= 0
+    assert out.kept_count.tolist() == [0, 5]
+    assert out.ranks[:, 0].tolist() == [0, 0, 0]
+    assert np.isnan(out.logprobs[:, 0]).all()
+
+
+# ---------------------------------------------------------------- dtypes
+
+
+def float16_in_steps(bits: int) -> float:
+    """The value of a float16 from its three fields."""
+    sign, exponent, fraction = bits >> 15, bits >> 10 & 31, bits & 1023
+    if exponent == 31:
+        return np.nan if fraction else (-np.inf if sign else np.inf)
+    size = fraction * 2.0**-24 if exponent == 0 else (1024 + fraction) * 2.0 ** (exponent - 25)
+    return -size if sign else size
+
+
+def check_widening(engine: Engine, values: np.ndarray, expected: np.ndarray) -> None:
+    """What is finite in one row that keeps all, what is not in rows of one token each."""
+    finite = np.isfinite(expected)
+    kept = engine.kept_sets(make_job(values[finite][np.newaxis], make_plan(1)))
+    assert same_bits(kept.logits, reference.read(expected[finite])[kept.tokens])
+    assert len(kept.tokens) == len(np.unique(kept.tokens)) == np.count_nonzero(finite)
+    others = make_job(values[~finite][:, np.newaxis], make_plan(len(values) - len(kept.tokens)))
+    status = np.where(expected[~finite] == -np.inf, 2, 1)
+    assert np.array_equal(engine.kept_sets(others).status, status)
+
+
+def test_every_float16_is_widened_exactly(engine: Engine):
+    bits = np.arange(2**16, dtype=np.uint16)
+    expected = np.array([float16_in_steps(one) for one in bits.tolist()], dtype=np.float32)
+    check_widening(engine, bits.view(np.float16), expected)
+
+
+def test_every_bfloat16_is_widened_exactly(engine: Engine):
+    bits = np.arange(2**16, dtype=np.uint16)
+    check_widening(engine, bits, (bits.astype(np.uint32) << 16).view(np.float32))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_values_of_all_dtypes_have_equal_answers(engine: Engine, seed):
+    """Eight significant bits and a small exponent: values that all three dtypes hold."""
+    rng = np.random.default_rng((7, seed))
+    n_rows, columns = 5, int(rng.integers(1, 600))
+    rows = (rng.integers(-255, 256, (n_rows, columns)) / 16).astype(np.float32)
+    rows[rng.random(rows.shape) < 0.2] = -np.inf
+    plan = random_plan(rng, n_rows, columns)
+    lists = random_lists(rng, n_rows, columns, columns)
+    of_dtype = (
+        rows,
+        rows.astype(np.float16),
+        (rows.view(np.uint32) >> np.uint32(16)).astype(np.uint16),
+    )
+    jobs = [make_job(values, plan, **lists) for values in of_dtype]
+    kept = [engine.kept_sets(job) for job in jobs]
+    outs = [answer(engine, job, np.uint8(0), forms=FORMS, top_count=1) for job in jobs]
+    for found_kept, out in zip(kept[1:], outs[1:], strict=True):
+        assert differing(kept[0], found_kept) == []
+        assert differing(outs[0], out) == []
+
+
+# ---------------------------------------------------------------- flush to zero
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_flush_to_zero_changes_no_answer(engine: Engine, seed):
+    rng = np.random.default_rng((10, seed))
+    jobs = [random_job(rng, 8, 150) for _ in range(4)]
+    tiny = np.stack([KINDS["smallest normal"](rng, 150) for _ in range(8)])
+    plan = random_plan(rng, 8, 150)
+    jobs.append(make_job(tiny, plan, **random_lists(rng, 8, 150, 150)))
+
+    def answers() -> list[Any]:
+        return [
+            found
+            for job in jobs
+            for found in (
+                answer(engine, job, np.uint8(0), forms=FORMS, top_count=1),
+                engine.kept_sets(job),
+            )
+        ]
+
+    expected = answers()
+    with flushing() as can_flush:
+        flushed = answers()
+    if not can_flush:
+        pytest.skip("this processor cannot flush denormals")
+    for one, other in zip(expected, flushed, strict=True):
+        assert differing(one, other) == []

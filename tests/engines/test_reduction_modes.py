@@ -1,0 +1,248 @@
+"""The oracle for the reduction modes: native and numba == reference, bit for bit, but in fast.
+
+A question is a job in one mode and what is asked of it. The reference answers each once, every
+engine is held to it. What fast promises, a token of the right law, `test_reduction_fast` holds.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastsample.engines import reference
+from tests.engines.test_oracle_jobs import REFERENCE, SIZES, answer, shapes_of_answer
+from tests.engines.test_oracle_laws import random_temperatures
+from tests.support.engines import (
+    ANY_REDUCTION,
+    Engine,
+    Job,
+    Outcome,
+    differing,
+    make_job,
+    make_plan,
+    needs_held,
+    same_bits,
+)
+from tests.support.requests import (
+    DTYPES,
+    FORMS,
+    random_job,
+    random_lists,
+    random_settings,
+    random_status,
+)
+from tests.support.strategies import KINDS, SCALE_ONE, Rng, pick, random_draws
+
+pytestmark = needs_held
+
+BIT_FOR_BIT = ("exact", "fixed")
+BORDERS = (15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 32_000)
+WIDE = 151_936
+LN2 = 0.6931471805599453
+
+
+@pytest.fixture(params=ANY_REDUCTION, ids=lambda engine: engine.isa or engine.name)
+def held(request: pytest.FixtureRequest) -> Engine:
+    """Every engine but the reference."""
+    return request.param
+
+
+# ---------------------------------------------------------------- rows that are hard to add up
+
+
+def plateau(rng: Rng, size: int) -> np.ndarray:
+    """Half of the tokens near the top, the others around 2^-17 of it.
+
+    Where many are kept, each addition of the running sum over such a nucleus rounds.
+    """
+    row = rng.normal(0, 0.1, size)
+    row[rng.random(size) < 0.5] -= 17 * LN2
+    return row.astype(np.float32)
+
+
+def far_below(rng: Rng, size: int) -> np.ndarray:
+    """A top token, and all others between 2^-17 and 2^-63 of it: masses of 0 in exact mode."""
+    row = -LN2 * rng.uniform(17, 63, size)
+    row[rng.integers(size)] = 0
+    return row.astype(np.float32)
+
+
+def steps(rng: Rng, size: int) -> np.ndarray:
+    """The same few tokens at every power of two down to the floor, in any order."""
+    return (rng.permutation(size) % 70 * -LN2).astype(np.float32)
+
+
+def nearly_flat(rng: Rng, size: int) -> np.ndarray:
+    return rng.normal(0, 2.0**-12, size).astype(np.float32)
+
+
+HARD = {
+    **KINDS,
+    "plateau": plateau,
+    "far below": far_below,
+    "steps": steps,
+    "nearly flat": nearly_flat,
+}
+TOP_PS = (0.0, 2.0**-21, 1e-6, 0.1, 0.5, 0.9, 0.95, 0.999, 0.999999, 1 - 2.0**-22, 1 - 2.0**-24)
+STAGES = ("temperature", "top_k", "top_p", "min_p")
+
+
+def nuclear(rng: Rng, size: int) -> dict[str, Any]:
+    """Settings whose top_p is in use: alone, or among other filters and in another order."""
+    if rng.random() < 0.5:
+        return {"top_p": pick(rng, TOP_PS), "temperature": pick(rng, (1.0, 1.0, 0.5, 3.0))}
+    settings = random_settings(rng, size)
+    if "top_p" not in settings["stages"]:
+        settings["stages"] = STAGES
+    return {**settings, "top_p": pick(rng, TOP_PS)}
+
+
+def hard_job(seed: Any, size: int, kinds: tuple[str, ...], reduction: str) -> Job:
+    """Each kind of row twice, each time with settings of its own, over masks and penalties."""
+    rng = np.random.default_rng(seed)
+    rows = np.stack([HARD[kind](rng, size) for kind in (*kinds, *kinds)])
+    plan = np.concatenate([make_plan(1, **nuclear(rng, size)) for _ in rows])
+    for name, values in random_draws(rng, len(rows)).items():
+        plan[name] = values
+    plan["stream"] = np.minimum(plan["stream"], 2**32 - 64)
+    lists = random_lists(rng, len(rows), size, size) if rng.random() < 0.5 else {}
+    return make_job(rows, plan, size, reduction, **lists)
+
+
+# ---------------------------------------------------------------- questions and answers
+
+
+def ask(
+    job: Job, status: np.ndarray | np.uint8, shape: dict[str, Any]
+) -> tuple[Job, np.ndarray, dict[str, Any], Outcome]:
+    """A question with the reference's answer; the job is read-only from here on."""
+    job.plan.flags.writeable = False
+    return job, status, shape, answer(REFERENCE, job, status, **shape)
+
+
+def hold(engine: Engine, question: tuple[Job, Any, dict[str, Any], Outcome], what: Any) -> None:
+    job, status, shape, expected = question
+    found = answer(engine, job, status, 2, **shape)
+    assert differing(expected, found) == [], (what, engine, job.reduction, job.values.shape)
+
+
+@cache
+def random_question(reduction: str, seed: int) -> tuple[Job, Any, dict[str, Any], Outcome]:
+    rng = np.random.default_rng((31, seed))
+    n_rows = int(rng.integers(1, 9))
+    job = random_job(rng, n_rows, pick(rng, (*SIZES, 4097)), reduction)
+    return ask(job, random_status(rng, n_rows), shapes_of_answer(rng, job.vocabulary))
+
+
+@cache
+def hard_question(
+    reduction: str, size: int, told: bool
+) -> tuple[Job, Any, dict[str, Any], Outcome]:
+    kinds = tuple(HARD) if size < WIDE else ("plateau", "steps", "nearly flat", "normal 1")
+    job = hard_job((32, size, told), size, kinds, reduction)
+    shape = {"forms": FORMS, "top_count": min(size, 40)} if told else {"draws": 5}
+    return ask(job, np.uint8(0), shape)
+
+
+@pytest.mark.parametrize("reduction", BIT_FOR_BIT)
+def test_random_jobs(held: Engine, reduction: str):
+    for seed in range(250):
+        hold(held, random_question(reduction, seed), seed)
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["drawn", "told"])
+@pytest.mark.parametrize("size", [*BORDERS, WIDE])
+@pytest.mark.parametrize("reduction", BIT_FOR_BIT)
+def test_hard_rows_around_the_borders_of_lanes_and_blocks(held: Engine, reduction, size, told):
+    hold(held, hard_question(reduction, size, told), size)
+
+
+# ---------------------------------------------------------------- nuclei on the edge
+
+
+def rounding(rng: Rng, size: int) -> np.ndarray:
+    """2^14 tokens of mass 1, and others that weigh 2^-16 + 11 * 2^-39, at the temperature of y = x.
+
+    Each of these is added halfway between two float64, and rounded down.
+    """
+    row = np.full(size, -16 + 2.0**-19, np.float32)
+    row[rng.permutation(size)[: 2**14]] = 0
+    return row
+
+
+def parting_top_ps(row: np.ndarray, temperature: float) -> np.ndarray:
+    """Each top_p at which the sums of the rule, one by one in float64, and the integers part."""
+    how = {"temperature": temperature}
+    exact, fixed = reference.trace(row, **how), reference.trace(row, **how, reduction="fixed")
+    units = np.cumsum(exact.mass[: exact.kept])
+    one_by_one = np.cumsum(fixed.mass[: fixed.kept], dtype=np.float64)
+    near = (one_by_one / fixed.total + 2.0**-21).astype(np.float32)
+    top_ps = np.unique([np.nextafter(near, np.float32(0)), near, np.nextafter(near, np.float32(2))])
+    top_ps = top_ps[(top_ps > 2.0**-20) & (top_ps < 1)].astype(np.float64)
+    need = (top_ps - 2.0**-21) * fixed.total
+    end = np.searchsorted(one_by_one, need)
+    parted: np.ndarray = end != np.searchsorted(units, np.ceil(need * 2.0**40).astype(np.uint64))
+    return top_ps[parted]
+
+
+@cache
+def edge_question(kind: str) -> tuple[Job, Any, dict[str, Any], Outcome]:
+    """Such nuclei: of masses that integers round, or that only sums round."""
+    rng = np.random.default_rng(35)
+    make, temperature = {"far below": (far_below, 1.0), "rounding": (rounding, SCALE_ONE)}[kind]
+    row = make(rng, WIDE)
+    top_ps = parting_top_ps(row, temperature)
+    assert len(top_ps) >= 10
+    rows = np.broadcast_to(row, (len(top_ps), WIDE))
+    plan = make_plan(len(top_ps), top_p=top_ps, temperature=temperature, seed=range(len(top_ps)))
+    return ask(make_job(rows, plan, WIDE, "fixed"), np.uint8(0), {})
+
+
+@pytest.mark.parametrize("kind", ["far below", "rounding"])
+def test_nuclei_that_end_where_float64_and_integers_part(held: Engine, kind: str):
+    hold(held, edge_question(kind), kind)
+
+
+@pytest.mark.parametrize("reduction", ["fixed", "fast"])
+def test_kept_sets_do_not_depend_on_the_mode(held: Engine, reduction: str):
+    job = hard_job(33, 4097, tuple(HARD), reduction)
+    exact = job._replace(reduction="exact")
+    assert differing(REFERENCE.kept_sets(exact), held.kept_sets(job)) == []
+
+
+# ---------------------------------------------------------------- softmax and its kin
+
+
+@cache
+def law_question(
+    reduction: str, dtype: str, size: int
+) -> tuple[Job, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    rng = np.random.default_rng((34, size))
+    n_rows = 40 if size < WIDE else 6
+    values = DTYPES[dtype](rng, n_rows, size)
+    if dtype == "float32":
+        values[:3] = plateau(rng, size), steps(rng, size), nearly_flat(rng, size)
+    plan = make_plan(n_rows, temperature=random_temperatures(rng, n_rows))
+    job = make_job(values, plan, size, reduction)
+    return job, {name: REFERENCE.law(name, job) for name in ("softmax", "log_softmax", "logsumexp")}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 17, 129, 4097, 12_288, WIDE])
+@pytest.mark.parametrize("reduction", BIT_FOR_BIT)
+def test_softmax_log_softmax_and_logsumexp(held: Engine, reduction, size, dtype):
+    job, answers = law_question(reduction, dtype, size)
+    for name, expected in answers.items():
+        found = held.law(name, job)
+        assert all(map(same_bits, expected, found)), (name, held)
+
+
+def test_laws_at_temperature_0(held: Engine):
+    values = np.float32([[1, 3, 3, -np.inf], [-1, -1e-40, 0, -0.0]])
+    for reduction in ("fixed", "fast"):
+        job = make_job(values, make_plan(2, temperature=[0.0, 1e-50]), 4, reduction)
+        for name in ("softmax", "log_softmax"):
+            assert all(map(same_bits, REFERENCE.law(name, job), held.law(name, job)))

@@ -1,0 +1,149 @@
+"""What the package declares, what it carries, and what its objects may not contain."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastsample
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONAL = ("torch", "numba", "triton", "typer", "rich", "matplotlib", "threadpoolctl")
+FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
+
+
+def metadata() -> importlib.metadata.PackageMetadata:
+    try:
+        return importlib.metadata.metadata("fastsample")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("fastsample is imported from its sources, not installed")
+
+
+# ---------------------------------------------------------------- what is declared
+
+
+def test_numpy_is_the_only_hard_dependency() -> None:
+    metadata()
+    requirements = importlib.metadata.requires("fastsample") or []
+    hard = [re.split(r"[^\w-]", line)[0] for line in requirements if "extra ==" not in line]
+    assert hard == ["numpy"]
+
+
+def test_declared_version_is_the_version_of_the_module() -> None:
+    assert metadata()["Version"] == fastsample.__version__
+
+
+def test_declared_licence_and_python() -> None:
+    declared = metadata()
+    assert declared["License-Expression"] == "Apache-2.0"
+    assert declared["Requires-Python"] == ">=3.10"
+    assert declared.get_all("Provides-Extra") == ["cli", "numba", "torch", "triton", "plot", "dev"]
+
+
+def test_licence_text_travels_with_the_package() -> None:
+    metadata()
+    text = importlib.metadata.distribution("fastsample").read_text("licenses/LICENSE")
+    assert text is not None
+    assert "Apache License" in text
+
+
+def test_the_command_is_declared() -> None:
+    metadata()
+    commands = importlib.metadata.entry_points(group="console_scripts", name="fastsample")
+    assert [command.value for command in commands] == ["fastsample.__main__:main"]
+
+
+# ---------------------------------------------------------------- what it carries
+
+
+@pytest.mark.parametrize(
+    "name", ["py.typed", "_native.pyi", "cli/demo_data/rows.npy", "cli/demo_data/texts.json"]
+)
+def test_data_is_installed(name: str) -> None:
+    assert importlib.resources.files("fastsample").joinpath(name).is_file()
+
+
+def test_import_loads_nothing_optional() -> None:
+    question = f"import fastsample, sys; print([n for n in {OPTIONAL} if n in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True)
+    assert (answer.stdout.strip(), answer.stderr) == ("[]", "")
+
+
+def test_rule_page_states_the_constants_of_the_reference() -> None:
+    page = ROOT / "docs" / "rule.md"
+    if not page.exists():
+        pytest.skip("docs/rule.md is not beside the tests")
+    stated = set(re.findall(r"0x[0-9a-f.]+(?:p[+-]?\d+)?", page.read_text().lower()))
+    package = importlib.resources.files("fastsample")
+    rooms = [package.joinpath(f"engines/reference/{name}.py") for name in ("__init__", "mass")]
+    source = "".join(room.read_text(encoding="utf-8") for room in rooms).lower()
+    assert len(stated) == 20
+    assert sorted(constant for constant in stated if constant not in source) == []
+
+
+# ---------------------------------------------------------------- what its objects may not contain
+
+
+def tool(*names: str) -> str:
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    pytest.skip(f"needs one of {', '.join(names)}")
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Objects of the kernels, one per instruction set, compiled as setup.py compiles them.
+
+    All but `add_exact_product`: what it fuses has one rounding either way.
+    """
+    if not (ROOT / "setup.py").exists():
+        pytest.skip("the sources are not beside the tests")
+    tool("c++", "g++", "clang++")
+    pytest.importorskip("Cython", reason="needs Cython to compile the kernels")
+    pytest.importorskip("setuptools", reason="needs setuptools to compile the kernels")
+    folder = tmp_path_factory.mktemp("objects")
+    command = [sys.executable, "setup.py", "--quiet", "build_ext"]
+    command += ["--build-temp", str(folder), "--build-lib", str(folder / "lib")]
+    # Which of the two a compiler of C++ is given depends on the version of setuptools.
+    flags = {
+        name: f"{os.environ.get(name, '')} -DFASTSAMPLE_NEVER_FUSE"
+        for name in ("CFLAGS", "CXXFLAGS")
+    }
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | flags)
+    assert done.returncode == 0, done.stderr
+    return sorted(folder.rglob("isa_*.o"))
+
+
+def test_an_object_per_instruction_set(objects: list[Path]) -> None:
+    names = {path.stem for path in objects}
+    wanted = {
+        "x86_64": {"isa_baseline", "isa_x86_v3", "isa_x86_v4"},
+        "aarch64": {"isa_baseline", "isa_neon"},
+        "arm64": {"isa_baseline", "isa_neon"},
+    }
+    assert names == wanted.get(platform.machine(), {"isa_baseline"})
+
+
+def test_no_symbol_is_shared_between_instruction_sets(objects: list[Path]) -> None:
+    """The linker keeps one copy of a weak symbol: AVX-512 code could end up in the baseline."""
+    nm = tool("nm")
+    for path in objects:
+        lines = subprocess.check_output([nm, "-C", path], text=True).splitlines()
+        assert [line for line in lines if re.search(r"\s[WVu]\s", line)] == [], path.name
+
+
+def test_no_multiply_and_add_is_fused(objects: list[Path]) -> None:
+    objdump = tool("objdump")
+    for path in objects:
+        code = subprocess.check_output([objdump, "-d", "--no-show-raw-insn", path], text=True)
+        assert [line for line in code.splitlines() if FUSED.search(line)] == [], path.name

@@ -1,0 +1,277 @@
+"""What the tests share: plans, jobs, engines behind one face, hashes of rows, and latencies.
+
+`SETTINGS` is written out again on purpose: it is the layout that the kernels read, and a test holds
+the package's own copy to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastsample import Latency
+from fastsample.engines import OF_TENSORS, has_numba, has_torch, reference, resolve
+from fastsample.engines.contract import Job, Outcome
+from fastsample.inputs.logits_processors import Adjustments, Csr
+
+try:
+    from fastsample import _native as native
+except ImportError:  # the reference can be tested before the extension is built
+    native = None
+
+SETTINGS = np.dtype(
+    [
+        ("temperature", "<f8"),
+        ("top_p", "<f8"),
+        ("min_p", "<f8"),
+        ("repetition_penalty", "<f8"),
+        ("frequency_penalty", "<f8"),
+        ("presence_penalty", "<f8"),
+        ("top_k", "<i8"),
+        ("min_keep", "<i8"),
+        ("repetition_scope", "<i8"),
+        ("frequency_scope", "<i8"),
+        ("presence_scope", "<i8"),
+        ("seed", "<u8"),
+        ("position", "<u8"),
+        ("stream", "<u4"),
+        ("stages", "<u4"),
+    ]
+)
+SCOPES = {"all": -1, "prompt": -2, "output": -3}
+BAD_PARAM = 3
+
+FILTERS_OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+DEFAULTS: dict[str, Any] = {
+    **FILTERS_OFF,
+    "min_keep": 1,
+    "stages": reference.STAGES,
+    "repetition_penalty": 1.0,
+    "repetition_scope": "all",
+    "frequency_scope": "output",
+    "presence_scope": "output",
+}
+
+
+def encoded(name: str, value: Any) -> Any:
+    """A setting as a plan holds it: scopes and stages are numbers there."""
+    if name == "stages":
+        return sum((reference.STAGES.index(stage) + 1) << 4 * n for n, stage in enumerate(value))
+    return SCOPES[value] if isinstance(value, str) else value
+
+
+def make_plan(n_rows: int, **settings: Any) -> np.ndarray:
+    """One record of settings per row; each setting one for all rows or, numbers, one per row."""
+    plan = np.zeros(n_rows, dtype=SETTINGS)
+    for name, value in {**DEFAULTS, **settings}.items():
+        plan[name] = encoded(name, value)
+    return plan
+
+
+def filters_of(record: Any) -> dict[str, Any]:
+    """Filter settings of one plan record, as keywords of the reference."""
+    return {name: record[name] for name in FILTERS_OFF}
+
+
+def sha256(*arrays: np.ndarray) -> str:
+    """Hash of the little-endian bytes of the arrays, one after the other."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------- jobs
+
+KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
+
+
+def make_job(
+    values: np.ndarray,
+    plan: np.ndarray,
+    vocabulary: int | None = None,
+    reduction: str = "exact",
+    **lists: Any,
+) -> Job:
+    """A job; `lists` are the fields of its adjustments."""
+    fields = {"mask": None, "bias": None, "prompt": None, "output": None, **lists}
+    adjustments = Adjustments(**fields) if lists else None
+    columns = values.shape[1] if vocabulary is None else vocabulary
+    return Job(values, columns, plan, adjustments, reduction)
+
+
+def csr(lists: list[Any], values: list[Any] | None = None) -> Csr:
+    """A list of tokens for each row, and a value for each token where they are given."""
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    flat = None if values is None else np.concatenate([np.float32([]), *values]).astype(np.float32)
+    return Csr(offsets, np.concatenate([np.int64([]), *lists]).astype(np.int64), flat)
+
+
+def row_of_csr(lists: Csr | None, b: int) -> Csr | None:
+    if lists is None:
+        return None
+    part = slice(lists.offsets[b], lists.offsets[b + 1])
+    values = None if lists.values is None else lists.values[part].copy()
+    tokens = lists.tokens[part].copy()
+    return Csr(np.array([0, len(tokens)], dtype=np.int64), tokens, values)
+
+
+def row_of_job(job: Job, b: int) -> Job:
+    """The job of one of its rows alone."""
+    values, vocabulary, plan, adjustments, reduction = job
+    if adjustments is not None:
+        mask, *lists = adjustments
+        if mask is not None and len(mask) > 1:
+            mask = mask[b : b + 1].copy()
+        adjustments = Adjustments(mask, *(row_of_csr(one, b) for one in lists))
+    return Job(values[b : b + 1], vocabulary, plan[b : b + 1].copy(), adjustments, reduction)
+
+
+def make_outcome(
+    n_rows: int, draws: int = 1, forms: tuple[str, ...] = (), top_count: int = 0
+) -> Outcome:
+    """Arrays for an engine to write in, full of what no engine answers."""
+    n_forms = len(forms)
+    return Outcome(
+        tokens=np.full((n_rows, draws), -7, dtype=np.int64),
+        status=np.zeros(n_rows, dtype=np.uint8),
+        kept_count=np.full(n_rows, -7, dtype=np.int64),
+        forms=forms,
+        logprobs=np.full((n_forms, n_rows), 7.0),
+        ranks=np.full((n_forms, n_rows), -7, dtype=np.int64),
+        top_tokens=np.full((n_forms, n_rows, top_count), -7, dtype=np.int64),
+        top_logprobs=np.full((n_forms, n_rows, top_count), 7.0),
+    )
+
+
+@dataclass(frozen=True)
+class KeptSets:
+    """Kept sets of a job in the rule's order, end to end, and the rows' statuses."""
+
+    tokens: np.ndarray
+    masses: np.ndarray
+    logits: np.ndarray
+    offsets: np.ndarray
+    status: np.ndarray
+
+
+# ---------------------------------------------------------------- engines
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine, on one instruction set, behind the calls that tests need."""
+
+    name: str
+    isa: str | None = None
+
+    @property
+    def is_native(self) -> bool:
+        return self.name == "native"
+
+    def threads(self, *counts: int) -> tuple[int, ...]:
+        """Those numbers of threads that are worth asking for: all but native ignore the number."""
+        return counts if self.is_native else counts[:1]
+
+    @property
+    def reductions(self) -> tuple[str, ...]:
+        return ("exact",) if self.name in OF_TENSORS else ("exact", "fixed", "fast")
+
+    def run(self, job: Job, out: Outcome, n_threads: int = 1) -> Outcome:
+        """What the engine writes for a job; its plan and rows do not change."""
+        resolve(self.name, self.isa).run(job, out, isa=self.isa, n_threads=n_threads)
+        return out
+
+    def sample(
+        self, rows: np.ndarray, plan: np.ndarray, n_threads: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens and statuses of a batch, one draw a row."""
+        out = self.run(make_job(rows, plan), make_outcome(len(rows)), n_threads)
+        return out.tokens[:, 0], out.status
+
+    def token(self, row: np.ndarray, **settings: Any) -> int:
+        """Token drawn from one row."""
+        tokens, _ = self.sample(row[np.newaxis], make_plan(1, **settings))
+        return int(tokens[0])
+
+    def kept_sets(self, job: Job, status: np.ndarray | None = None, n_threads: int = 1) -> KeptSets:
+        """Kept sets of a job; `status` as an engine gets it."""
+        found = np.zeros(len(job.values), dtype=np.uint8) if status is None else status.copy()
+        kept_sets = resolve(self.name, self.isa).kept_sets
+        return KeptSets(*kept_sets(job, found, isa=self.isa, n_threads=n_threads), found)
+
+    def law(self, name: str, job: Job) -> tuple[np.ndarray, np.ndarray]:
+        """A law of a job's whole rows, of shape (B, V) or (B, 1), and the statuses."""
+        out: np.ndarray
+        if name == "logsumexp":
+            out = np.zeros(len(job.values))
+        else:
+            out = np.zeros((len(job.values), job.vocabulary), dtype=np.float32)
+        status = self.write_law(name, job, out)
+        return out.reshape(len(out), -1), status
+
+    def write_law(self, name: str, job: Job, out: np.ndarray, n_threads: int = 1) -> np.ndarray:
+        """Write a law of a job's rows; the statuses."""
+        status = np.zeros(len(job.values), dtype=np.uint8)
+        door = resolve(self.name, self.isa).write_law
+        door(name, job, out, status, isa=self.isa, n_threads=n_threads)
+        return status
+
+    def kept_set(self, row: np.ndarray, **filters: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Kept tokens of one row, ascending, and their masses."""
+        sets = self.kept_sets(make_job(row[np.newaxis], make_plan(1, **filters)))
+        ascending = np.argsort(sets.tokens)
+        return sets.tokens[ascending], sets.masses[ascending]
+
+    def shares(self, row: np.ndarray, **filters: Any) -> np.ndarray:
+        """Share of each token in the kept set's total mass: float64, 0 where not kept."""
+        tokens, masses = self.kept_set(row, **filters)
+        shares = np.zeros(len(row))
+        shares[tokens] = masses / masses.sum(dtype=np.uint64)
+        return shares
+
+
+def usable_engines() -> list[Engine]:
+    """Reference, Numba and torch where installed, and native on every usable instruction set."""
+    isas = native.isa_usable() if native else ()
+    numba = [Engine("numba")] if has_numba() else []
+    torch = [Engine("torch")] if has_torch() else []
+    return [Engine("reference"), *numba, *torch, *(Engine("native", isa) for isa in isas)]
+
+
+HELD = [engine for engine in usable_engines() if engine.name != "reference"]
+"""The engines that are held to the reference's answers."""
+
+ANY_REDUCTION = [engine for engine in HELD if "fixed" in engine.reductions]
+"""Those of them that have the reductions "fixed" and "fast"."""
+
+needs_held = pytest.mark.skipif(not HELD, reason="no engine but the reference is there")
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal in shape, dtype and every bit, so -0 is not 0 and nan is nan."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def differing(expected: Any, found: Any) -> list[str]:
+    """Names of the fields in which two answers of one kind differ."""
+    names = getattr(expected, "_fields", None) or list(expected.__dataclass_fields__)
+    return [
+        name
+        for name in names
+        if isinstance(getattr(expected, name), np.ndarray)
+        and not same_bits(getattr(expected, name), getattr(found, name))
+    ]
+
+
+def latency_of(times: Iterable[int]) -> Latency:
+    """What has been told these times."""
+    latency = Latency()
+    for time in times:
+        latency.record(time)
+    return latency

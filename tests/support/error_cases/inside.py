@@ -1,0 +1,232 @@
+"""Mistakes past the package's door: calls of the reference and of the kernels themselves."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from fastsample import Latency, SamplingParams
+from fastsample.api.roster import Batch
+from fastsample.api.sequences import start
+from fastsample.engines import reference
+from fastsample.engines.reference import logprobs as reference_laws
+from fastsample.verification.child import NoChildError, in_child
+from tests.reference.test_rounding import LIBRARY, MODES, rounding
+from tests.support.engines import SETTINGS, csr, make_plan, native
+from tests.support.error_cases import ROW, ROWS, Mistake
+
+
+def trace_while_rounding_up() -> None:
+    with rounding("up"):
+        reference.trace(ROW)
+
+
+EMPTY = np.full(3, -np.inf, np.float32)
+HOLD = "`row` must hold a logit above -inf, and neither NaN nor +inf"
+REFERENCE = [
+    Mistake(lambda: reference.trace(EMPTY), ValueError, HOLD),
+    Mistake(lambda: reference_laws.softmax(EMPTY, 1.0), ValueError, HOLD),
+]
+ROUNDING = [
+    Mistake(
+        trace_while_rounding_up,
+        RuntimeError,
+        "the processor must round to nearest, ties to even, and was set to round otherwise (undo",
+    )
+]
+
+LISTS = csr([[0], [1], [], [2]], [[1.0], [1.0], [], [1.0]])
+
+
+def lists_with(**parts: Any) -> Any:
+    return LISTS._replace(**parts)
+
+
+def native_sample(changed: dict[str, Any]) -> None:
+    """A call of the kernels on four rows of three tokens, with some arguments changed."""
+    arguments = {
+        "values": ROWS,
+        "kind": "float32",
+        "vocabulary": 3,
+        "plan": make_plan(4),
+        "mask": None,
+        "bias": None,
+        "prompt": None,
+        "output": None,
+        "tokens": np.empty((4, 1), np.int64),
+        "status": np.zeros(4, np.uint8),
+        "kept_counts": None,
+        "forms": (),
+        "logprobs": None,
+        "ranks": None,
+        "top_tokens": None,
+        "top_logprobs": None,
+        "isa": None,
+        "n_threads": 1,
+        "reduction": "exact",
+    }
+    native.sample(**{**arguments, **changed})
+
+
+def told(n_top: int, n_forms: int = 1, **changed: Any) -> dict[str, Any]:
+    """Arguments for so many forms, told with so many top tokens."""
+    return {
+        "forms": ("raw",) * n_forms,
+        "logprobs": np.empty((n_forms, 4)),
+        "ranks": np.empty((n_forms, 4), np.int64),
+        "top_tokens": np.empty((n_forms, 4, n_top), np.int64),
+        "top_logprobs": np.empty((n_forms, 4, n_top)),
+        **changed,
+    }
+
+
+BAD_CALLS: list[tuple[dict[str, Any], str]] = [
+    ({"values": ROWS.astype(np.float64)}, "values must have items of 4 bytes, got 8"),
+    ({"kind": "float16"}, "values must have items of 2 bytes, got 4"),
+    ({"values": ROW}, "values must be rows of at least `vocabulary` tokens"),
+    ({"vocabulary": 4}, "values must be rows of at least `vocabulary` tokens"),
+    ({"vocabulary": 0}, "values must be rows of at least `vocabulary` tokens"),
+    ({"plan": make_plan(3)}, "plan must have 4 items"),
+    ({"plan": make_plan(4)["seed"].copy()}, f"plan must have items of {SETTINGS.itemsize} bytes"),
+    ({"tokens": np.empty(4, np.int64)}, "tokens must have shape (rows, draws)"),
+    ({"tokens": np.empty((3, 1), np.int64)}, "tokens must have shape (rows, draws)"),
+    ({"tokens": np.empty((4, 1), np.int32)}, "tokens must have items of 8 bytes, got 4"),
+    ({"status": np.zeros(5, np.uint8)}, "status must have 4 items"),
+    ({"kept_counts": np.zeros(3, np.int64)}, "kept_counts must have 4 items"),
+    ({"mask": np.ones((2, 3), bool)}, "mask must have one row, or one for each row of values"),
+    ({"mask": np.ones(3, bool)}, "mask must have one row, or one for each row of values"),
+    ({"mask": np.ones((4, 3), np.uint8)}, "mask must have items of 4 bytes, got 1"),
+    ({"output": lists_with(offsets=LISTS.offsets[:4])}, "offsets must have 5 items"),
+    ({"output": lists_with(offsets=np.array([0, 2, 1, 2, 3]))}, "offsets must ascend from 0"),
+    ({"prompt": lists_with(offsets=np.array([-1, 1, 2, 2, 3]))}, "offsets must ascend from 0"),
+    ({"output": lists_with(tokens=LISTS.tokens[:2])}, "tokens must have 3 items"),
+    ({"output": lists_with(tokens=LISTS.tokens + 1)}, "tokens must be in the vocabulary"),
+    ({"prompt": lists_with(tokens=LISTS.tokens - 1)}, "tokens must be in the vocabulary"),
+    ({"bias": lists_with(values=np.ones(2, np.float32))}, "values must have 3 items"),
+    ({"bias": lists_with(values=np.ones(3))}, "values must have items of 4 bytes, got 8"),
+    ({"mask": np.ones((3, 1), np.uint32)}, "mask must have one row, or one for each row of"),
+    (told(2, n_forms=4), "forms must be at most 3"),
+    (told(4), "top_tokens cannot hold more tokens than the vocabulary"),
+    (told(2, logprobs=np.empty((1, 3))), "logprobs must have 4 items"),
+    (told(2, ranks=np.empty((2, 4), np.int64)), "ranks must have 4 items"),
+    (told(2, top_logprobs=np.empty((1, 4, 3))), "top_logprobs must have 8 items"),
+]
+
+
+def native_step(changed: dict[str, Any]) -> None:
+    """Calls that are prepared for four sequences and rows of three tokens, likewise."""
+    arguments = {
+        "ids": None,
+        "outputs": [array("q") for _ in range(4)],
+        "skipped": [0] * 4,
+        "valid_vocab": 0,
+        "most": 3,
+        "plan": make_plan(4),
+        "tokens": np.empty((4, 1), np.int64),
+        "status": np.zeros(4, np.uint8),
+        "owner": {},
+        "memory_of_logits": None,
+        "as_ids": None,
+        "as_given": None,
+        "latency": None,
+        "isa": None,
+        "n_threads": 1,
+        "reduction": "exact",
+    }
+    native.Step(**{**arguments, **changed})
+
+
+FIXED_PLAN = np.frombuffer(make_plan(4).tobytes(), SETTINGS)
+
+BAD_STEPS: list[tuple[dict[str, Any], str]] = [
+    ({"outputs": [array("q")] * 3}, "outputs must be arrays of int64, one for each number in ski"),
+    ({"outputs": [array("i")] * 4}, "outputs must be arrays of int64, one for each number in ski"),
+    ({"outputs": [[]] * 4}, "outputs must be arrays of int64, one for each number in skipped"),
+    ({"valid_vocab": 4}, "valid_vocab must be at most `most`"),
+    ({"valid_vocab": -1}, "valid_vocab must be at most `most`"),
+    ({"plan": make_plan(3)}, "plan must have 4 items"),
+    ({"plan": FIXED_PLAN}, "buffer source array is read-only"),
+    ({"tokens": np.empty((3, 1), np.int64)}, "tokens must have shape (rows, draws)"),
+    ({"status": np.zeros(5, np.uint8)}, "status must have 4 items"),
+    ({"latency": (array("q"), array("q", [0] * 4))}, "counts must have 3712 items"),
+    ({"latency": (Latency().memory[0], array("q"))}, "sums must have 4 items"),
+]
+
+
+def native_softmax(out: np.ndarray, temperature: np.ndarray) -> None:
+    native.softmax(ROWS, "float32", 3, temperature, out, np.zeros(4, np.uint8), None, 1, "exact")
+
+
+BAD_LIMITS = ["two", "0", "-1", "2.5", " 2", str(2**31)]
+
+NATIVE = [
+    *(
+        Mistake(
+            lambda text=text: native._limit_in(text),
+            ValueError,
+            f"`FASTSAMPLE_NUM_THREADS` must be in [1, 2**31), got '{text}'",
+        )
+        for text in BAD_LIMITS
+    ),
+    *(
+        Mistake(lambda changed=changed: native_sample(changed), ValueError, part)
+        for changed, part in BAD_CALLS
+    ),
+    *(
+        Mistake(lambda changed=changed: native_step(changed), ValueError, part)
+        for changed, part in BAD_STEPS
+    ),
+    Mistake(
+        lambda: native_softmax(np.empty((4, 2), np.float32), np.ones(4)),
+        ValueError,
+        "out must have 12 items",
+    ),
+    Mistake(
+        lambda: native_softmax(np.empty((4, 3), np.float32), np.ones(3)),
+        ValueError,
+        "temperature must have 4 items",
+    ),
+]
+ROUNDING_IS_KNOWN = MODES is not None and LIBRARY is not None
+UNDER_WAY = [
+    Mistake(
+        lambda: Batch(None, [start(SamplingParams(), array("q"))]).append([1]),
+        RuntimeError,
+        "this Sampler was used while one of its calls was under way",
+    )
+]
+
+
+def without_fork() -> None:
+    with mock.patch.object(os, "fork", create=True):
+        del os.fork
+        in_child(lambda: 0)
+
+
+def refused_fork() -> None:
+    with mock.patch.object(os, "fork", side_effect=BlockingIOError("no more"), create=True):
+        in_child(lambda: 0)
+
+
+CHILDREN = [
+    Mistake(lambda: in_child(lambda: os._exit(0)), RuntimeError, "a forked child ended, or said"),
+    Mistake(lambda: in_child(lambda: 1 // 0), RuntimeError, "a forked child raised RuntimeError("),
+]
+
+NO_CHILDREN = [
+    Mistake(without_fork, NoChildError, "this system has no fork"),
+    Mistake(refused_fork, NoChildError, "the system refuses it: no more"),
+]
+
+MISTAKES = [
+    *REFERENCE,
+    *NO_CHILDREN,
+    *(CHILDREN if hasattr(os, "fork") else []),
+    *UNDER_WAY,
+    *(ROUNDING if ROUNDING_IS_KNOWN else []),
+    *(NATIVE if native else []),
+]

@@ -1,0 +1,63 @@
+"""Mistakes with the Triton engine; to be imported only where torch and triton are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+import torch
+import triton  # noqa: F401
+
+from fastsample import sample
+from fastsample.engines import resolve
+from fastsample.engines.triton import launch
+
+from . import ROWS, Mistake
+
+TENSOR = torch.from_numpy(ROWS)
+THERE = {"engine": "triton", "on_invalid": "mark", "seed": 1, "position": 0, "stream": "row"}
+
+
+@contextmanager
+def compiled(has_gpu: bool) -> Iterator[None]:
+    """As if Triton were not interpreted, on a machine with a GPU or without one."""
+    with (
+        mock.patch.object(launch, "INTERPRETED", False),
+        mock.patch.object(torch.cuda, "is_available", lambda: has_gpu),
+    ):
+        yield
+
+
+def without_a_gpu() -> None:
+    with compiled(has_gpu=False):
+        launch.require_device()
+
+
+def on_the_cpu() -> None:
+    resolve("triton")
+    with compiled(has_gpu=True):
+        sample(TENSOR, **THERE)
+
+
+def in_a_graph() -> None:
+    """Draw with numbers of the host that differ by row, while a CUDA graph is captured."""
+    with (
+        mock.patch.object(torch.cuda, "is_available", lambda: True),
+        mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
+    ):
+        sample(TENSOR, **THERE, top_p=np.linspace(0.5, 0.8, 4))
+
+
+MISTAKES = [
+    Mistake(
+        without_a_gpu, RuntimeError, "engine 'triton' needs a CUDA device, which torch does not"
+    ),
+    Mistake(
+        on_the_cpu,
+        TypeError,
+        "`logits` must be on cuda for engine 'triton', got a tensor on cpu (move them there, or",
+    ),
+    Mistake(in_a_graph, RuntimeError, "`top_p` must be on the device, or the same in all rows, "),
+]

@@ -1,0 +1,196 @@
+"""Mistakes in samplers and their sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from fastsample import Sampler, SamplingParams
+from tests.support.error_cases import ROW, ROWS, Foreign, Mistake
+
+TWO = [SamplingParams(seed=1), SamplingParams(seed=2)]
+
+
+def made(arguments: dict[str, Any], error: type[Exception], part: str) -> Mistake:
+    return Mistake(lambda: Sampler(**arguments), error, part)
+
+
+def of_two(call: Callable[[Sampler], Any], error: type[Exception], part: str) -> Mistake:
+    """A call with a sampler of two sequences, 0 and 1."""
+    return Mistake(lambda: call(Sampler(TWO)), error, part)
+
+
+def of_one(call: Callable[[Sampler], Any], error: type[Exception], part: str) -> Mistake:
+    return Mistake(lambda: call(Sampler()), error, part)
+
+
+def call_after_the_last_position(sampler: Sampler) -> None:
+    sampler.reset(2**64 - 1)
+    sampler(ROW)
+    sampler(ROW)
+
+
+def accept_after_the_last_position(sampler: Sampler) -> None:
+    sampler.reset(2**64 - 1)
+    sampler.accept([1, 2])
+
+
+def call_with_another_number_of_rows(sampler: Sampler) -> None:
+    sampler(ROWS)
+    sampler(ROWS[:2])
+
+
+def call_while_in_use(sampler: Sampler) -> None:
+    with sampler._turn, ThreadPoolExecutor(1) as another:
+        another.submit(sampler, ROW).result()
+
+
+class Reentrant(Foreign):
+    """A mask that allows all tokens, and does something else while it is looked at."""
+
+    def __init__(self, before: Callable[[], Any]) -> None:
+        super().__init__(source=np.ones(3, bool))
+        self.before = before
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        self.before()
+        return super().__dlpack__(**keywords)
+
+
+def set_a_parameter(sampler: Sampler) -> None:
+    sampler.temperature = 0
+
+
+def set_the_position(sampler: Sampler) -> None:
+    sampler.position = 3
+
+
+MISTAKES = [
+    Mistake(
+        lambda: Sampler(0.8),
+        TypeError,
+        "`params` must be a SamplingParams, got float (pass a field by its name",
+    ),
+    made(
+        {"topk": 3},
+        TypeError,
+        "`topk` must be a field of SamplingParams, and is not "
+        "(the fields are temperature, top_k, top_p, min_p, seed, repetition_penalty, ",
+    ),
+    made({"params": SamplingParams()}, TypeError, "is not (pass it first, without a name)"),
+    made({"position": 3}, TypeError, "is not (a sampler starts at 0; reset(3) goes to position 3)"),
+    made(
+        {"seed": [1, 2]},
+        TypeError,
+        "`seed` must be an integer, got list (for one value per row call sample()",
+    ),
+    made(
+        {"temperature": np.ones(2)},
+        TypeError,
+        "`temperature` must be a number, got ndarray (for one value per row call sample()",
+    ),
+    of_one(
+        set_a_parameter,
+        AttributeError,
+        "`temperature` cannot be set: the parameters of a Sampler are fixed (make a new Sampler)",
+    ),
+    of_one(
+        set_the_position,
+        AttributeError,
+        "`position` cannot be set: the parameters of a Sampler are fixed (call reset(position))",
+    ),
+    made({"top_k": 3.0}, TypeError, "`top_k` must be an integer, got float 3.0 ("),
+    made({"measure": 1}, TypeError, "`measure` must be True or False, got int 1 (True keeps the"),
+    of_one(
+        lambda s: s.latency,
+        AttributeError,
+        "`latency` needs a Sampler that measures, got one that does not (make it with measure=T",
+    ),
+    made({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', 'torch'"),
+    made({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
+    made({"prompt": 0.5}, TypeError, "`prompt` must hold integers, got float of shape (1,) and dt"),
+    made({"prompt": [-1]}, ValueError, "`prompt` must hold tokens in [0, 2**22), got -1 (tokens"),
+    made(
+        {"prompt": [[0], [1, 2**22]]},
+        ValueError,
+        "`prompt` must hold tokens in [0, 2**22), got 4194304 at row 1 (tokens",
+    ),
+    made(
+        {"prompt": [[[0], []]]},
+        TypeError,
+        "`prompt` must hold integers, got list at row 0: setting",
+    ),
+    of_one(lambda s: s.reset(-1), ValueError, "`position` must be in [0, 2**64), got -1 ("),
+    of_one(
+        call_with_another_number_of_rows,
+        ValueError,
+        "`logits` must have 4 rows, one for each sequence, got 2 (name the sequences that",
+    ),
+    of_one(
+        call_after_the_last_position,
+        ValueError,
+        "`position` must be in [0, 2**64), got 18446744073709551616 (every position of this",
+    ),
+    of_one(
+        accept_after_the_last_position,
+        ValueError,
+        "`tokens` must end before position 2**64, got 2 from position 18446744073709551615 on (",
+    ),
+    of_one(call_while_in_use, RuntimeError, "this Sampler is being used by another thread"),
+    of_one(
+        lambda s: s(ROW, mask=Reentrant(lambda: s(ROW))),
+        RuntimeError,
+        "this Sampler was used while one of its calls was under way, by a signal's handler, a",
+    ),
+    of_one(
+        lambda s: s.add(), TypeError, "`add` needs a Sampler made from a list, got one made from"
+    ),
+    of_one(lambda s: s.remove(0), TypeError, "`remove` needs a Sampler made from a list, got one"),
+    of_one(
+        lambda s: s.sample(ROW, on_invalid="skip"), ValueError, '`on_invalid` must be "raise" or'
+    ),
+    of_two(
+        lambda s: s(ROWS), ValueError, "`logits` must have 2 rows, one for each sequence, got 4"
+    ),
+    of_two(
+        lambda s: s(ROWS[:2], sequences=[0, 7]),
+        ValueError,
+        "`sequences` must hold numbers of sequences, got 7 (`ids` has those of the 2",
+    ),
+    of_two(
+        lambda s: s(ROWS[:2], sequences=[1, 1]),
+        ValueError,
+        "`sequences` must hold each number once, got 1 more than once (a sequence is given",
+    ),
+    of_two(
+        lambda s: s(ROWS[:1], sequences=[0.5]),
+        TypeError,
+        "`sequences` must be numbers of sequences, got float 0.5 (an integer that add()",
+    ),
+    of_two(
+        lambda s: s.seed,
+        ValueError,
+        "`seed` must be asked of one sequence where they differ or there is none, got 2 sequences",
+    ),
+    of_two(
+        lambda s: s.accept(5),
+        TypeError,
+        "`tokens` must be a list with an entry for each of the 2 sequences, got int (an entry",
+    ),
+    of_two(
+        lambda s: s.accept([1, 2, 3]),
+        ValueError,
+        "`tokens` must have an entry for each of the 2 sequences, got 3 (an entry is",
+    ),
+    of_two(
+        lambda s: s.remove(5), ValueError, "`sequences` must hold numbers of sequences, got 5 ("
+    ),
+    of_two(
+        lambda s: s(np.where(ROWS[:2] > 2, np.nan, ROWS[:2])),
+        ValueError,
+        "`logits` row 0 holds nan at token 2 (a logit must be finite",
+    ),
+]

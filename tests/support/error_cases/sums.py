@@ -1,0 +1,63 @@
+"""Mistakes in sums of any array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from fastsample import engines, reduce_sum
+from fastsample.api import reduce_sum as reduce
+from tests.support.error_cases import ROW, Mistake
+
+
+def without_native(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Call as if the extension were not installed."""
+
+    def absent() -> Any:
+        engines._native.cache_clear()
+        with (
+            mock.patch.object(engines, "has_native", lambda: False),
+            mock.patch.object(reduce, "has_native", lambda: False),
+        ):
+            return call()
+
+    return absent
+
+
+def of(error: type[Exception], part: str, *given: Any, **named: Any) -> Mistake:
+    return Mistake(lambda: reduce_sum(*given, **named), error, part)
+
+
+MISTAKES = [
+    of(ValueError, '`reduction` must be "exact", "fixed" or "fast", got \'kahan\' (', ROW, "kahan"),
+    of(
+        TypeError,
+        "`x` must be float16, bfloat16, float32 or float64, got int64 (pass `x.astype(np.flo",
+        np.ones(3, np.int64),
+    ),
+    of(
+        TypeError,
+        "`x` must be in this machine's byte order, got '>f8' (pass `x.a",
+        np.ones(3, ">f8"),
+    ),
+    of(
+        TypeError,
+        "`x` must be a NumPy array, a torch CPU tensor or an array with __dlpack__, got list (pass "
+        "`np.asarray(x, dtype=np.float64)`)",
+        [1.0, 2.0],
+    ),
+    of(
+        TypeError,
+        "`x` must be a plain array, got a masked one (pass `x.filled(0)`)",
+        np.ma.array(ROW),
+    ),
+    of(ValueError, "`n_threads` must be in [1, 2**31), got 0 (None", ROW, n_threads=0),
+    Mistake(
+        without_native(lambda: reduce_sum(ROW, isa="baseline")),
+        RuntimeError,
+        "`isa` must be left out where the compiled extension is not installed, got",
+    ),
+]

@@ -1,0 +1,25 @@
+"""Mistakes in asking for a table of candidates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastsample import candidates
+from tests.support.error_cases import ROW, ROWS, Mistake
+
+
+def of(error: type[Exception], part: str, *given: Any, **named: Any) -> Mistake:
+    return Mistake(lambda: candidates(*given, **named), error, part)
+
+
+MISTAKES = [
+    of(ValueError, "`n` must be at least 1, got 0 (tokens to list)", ROW, 0),
+    of(TypeError, "`n` must be an integer, got float 2.0 (tokens to list)", ROW, 2.0),
+    of(TypeError, "`n` must be an integer, got bool True (tokens to list)", ROW, True),
+    of(ValueError, "`logits` must be one row of shape (V,), got (4, 3) (pass `logits[0]`)", ROWS),
+    of(ValueError, "`logits` is -inf at every token (leave at least", np.full_like(ROW, -np.inf)),
+    of(ValueError, "`logits` holds nan at token 1 (a logit must", np.float32([1, np.nan])),
+    of(ValueError, "`top_p` must be in [0, 1], got 1.3 (a share of", ROW, top_p=1.3),
+]

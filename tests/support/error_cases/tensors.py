@@ -1,0 +1,178 @@
+"""Mistakes in torch tensors; to be imported only where torch is installed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+from fastsample import sample
+from fastsample.api import device
+from fastsample.engines.torch import operator as op
+from tests.support.error_cases import ROWS, Foreign, Mistake, given, logits
+
+
+def torch_mistakes() -> list[Mistake]:
+    rows, ones, integers = torch.from_numpy(ROWS), torch.ones(3), torch.zeros(4, dtype=torch.int64)
+
+    def wrong(name: str, value: Any, part: str) -> Mistake:
+        return Mistake(lambda: sample(rows, **{name: value}), TypeError, f"`{name}` must be {part}")
+
+    return [
+        logits(
+            ones.clone().requires_grad_(), TypeError, "must not require grad, got a tensor that"
+        ),
+        Mistake(
+            lambda: sample(ones.to("meta"), engine="native"),
+            TypeError,
+            "`logits` must be on the CPU, got a tensor on meta (pass `logits.c",
+        ),
+        logits(
+            ones.double(),
+            TypeError,
+            "must be float32, float16 or bfloat16, got torch.float64 (pass",
+        ),
+        logits(
+            ones.to_sparse(), TypeError, "must be dense, got torch.sparse_coo (pass `logits.to_"
+        ),
+        logits(
+            Foreign(source=ones.long()),
+            TypeError,
+            "must be float32, float16 or bfloat16, got int64 (pass",
+        ),
+        given(
+            "mask", ones.to("meta").bool(), TypeError, "be on the CPU, got a tensor on meta (pas"
+        ),
+        given("bias", (ones, ones), TypeError, "hold lists of integers, got Tensor of shape (3,)"),
+        given("bias", (integers, ones.clone().requires_grad_()), TypeError, "have numbers as val"),
+        given("output", [ones.to("meta")] * 4, TypeError, "hold integers, got Tensor at row 0: "),
+        logits(
+            torch.ones(1, 2, 3), ValueError, "must have shape (V,) or (B, V), got (1, 2, 3) (pass"
+        ),
+        Mistake(
+            lambda: sample(rows, out=torch.zeros(1, dtype=torch.int64).expand(4)),
+            ValueError,
+            "`out` must have memory of its own for each element, got strides of (0,) bytes",
+        ),
+        given("out", integers, TypeError, "be a numpy.ndarray as `logits` is, got Tensor (leave"),
+        wrong("out", np.zeros(4, int), "a torch.Tensor as `logits` is, got ndarray ("),
+        wrong("out", torch.zeros(4), "int64 on the CPU, got torch.float32 on cpu ("),
+        wrong("out", integers.to("meta"), "int64 on the CPU, got torch.int64 on meta ("),
+        wrong("temperature", torch.ones(4).requires_grad_(), "a number, got Tensor: Can't call"),
+        wrong("top_k", torch.ones(4), "an integer, got an array of float32 ("),
+    ]
+
+
+def mistakes_on_a_device() -> list[Mistake]:
+    """Mistakes in calls that stay on a device; "meta" stands for one."""
+    rows = torch.from_numpy(ROWS).to("meta")
+    n_rows, columns = rows.shape
+    ones, integers = torch.ones(n_rows), torch.zeros(n_rows, dtype=torch.int64)
+
+    def there(part: str, error: type[Exception] = TypeError, **given: Any) -> Mistake:
+        return Mistake(lambda: sample(rows, **given), error, part)
+
+    def of(tensor: Any, part: str, error: type[Exception] = TypeError) -> Mistake:
+        return Mistake(lambda: sample(tensor), error, f"`logits` must {part}")
+
+    on_mps = SimpleNamespace(device=SimpleNamespace(type="mps"))
+    exact = "`reduction` must be \"exact\" for engines 'torch' and 'triton', got 'fixed' (another"
+    return [
+        Mistake(lambda: device.sample(on_mps, {**HOW}), TypeError, "be on a device with float64"),
+        of(rows.clone().requires_grad_(), "not require grad, got a tensor that does (pass"),
+        Mistake(
+            lambda: sample(ones[None].to_sparse(), engine="torch", on_invalid="mark"),
+            TypeError,
+            "`logits` must be dense, got torch.sparse_coo (pass `logits.to_dense()`)",
+        ),
+        Mistake(
+            lambda: sample(
+                torch.nested.nested_tensor([ones], layout=torch.jagged),
+                engine="torch",
+                on_invalid="mark",
+            ),
+            TypeError,
+            "`logits` must be dense, got a nested tensor (pass `torch.stack(logits.unbind())`)",
+        ),
+        of(rows.double(), "be float32, float16 or bfloat16, got torch.float64 (pass `logits.fl"),
+        of(rows[None], "have shape (V,) or (B, V), got (1, ", ValueError),
+        of(rows[:, :0], "have 1 to 2**22 tokens per row, got shape (4, 0) (the", ValueError),
+        there(exact, ValueError, reduction="fixed"),
+        there("`temperature` must be a number, got a tensor of torch.bool (", temperature=ones > 0),
+        there("`top_k` must be an integer, got a tensor of torch.float32 (", top_k=ones),
+        there(
+            "`top_p` must be a scalar or have shape (B,) = (4,), got (2,)",
+            ValueError,
+            top_p=ones[:2],
+        ),
+        there("`mask` must be bool, or int32 with a bit per token, got torch.float32", mask=ones),
+        there(
+            f"`mask` must have shape ({columns},) or (4, {columns}) for torch.bool, got (2, 1) (co",
+            ValueError,
+            mask=ones[:2, None] > 0,
+        ),
+        there(
+            "`temperature` must not require grad, got a ", temperature=ones.clone().requires_grad_()
+        ),
+        there("`seed` must be dense, got torch.sparse_coo (pass `seed.", seed=integers.to_sparse()),
+        there("`output` must hold integers, got torch.float32 (tokens", output=ones),
+        there(
+            "`output` must have one entry for each of the 4 rows, got 2 (",
+            ValueError,
+            output=(integers, integers),
+        ),
+        there(
+            "`prompt` must have shape (B, T), B = 4, where it is a tensor, got (2, 2) (-1 fi",
+            ValueError,
+            prompt=integers.view(2, 2),
+        ),
+        there("`output` must have shape (B, T), B = 4, ", ValueError, output=integers),
+        there(
+            "(tokens, values), got Tensor (add one that is as wide as the rows to `logits`)",
+            bias=integers,
+        ),
+        there("(tokens, values), got Tensor and ndarray (", bias=(integers, np.ones(4))),
+        there("`bias` must have numbers as values, got torch.bool (", bias=(integers, ones > 0)),
+        there(
+            "`bias` must have a value for each token, got (2,) values for (4,) tokens (two te",
+            ValueError,
+            bias=(integers, ones[:2]),
+        ),
+        there(
+            "`out` must be torch.int64 on meta, as the tokens are, got torch.int64 on cpu",
+            out=integers,
+        ),
+        there(
+            "`out` must be torch.int64 on meta, as the tokens are, got ndarray (", out=np.zeros(4)
+        ),
+        there(
+            "`out` must have the shape of the answer, (4,), got (2,) (leave",
+            ValueError,
+            out=integers.to("meta")[:2],
+        ),
+        Mistake(with_an_old_torch, RuntimeError, "tensors on a device need torch 2.4 or later, "),
+        Mistake(in_compiled_code, ValueError, "`seed` must be given in compiled code, got None ("),
+    ]
+
+
+HOW = {"valid_vocab": None, "isa": None, "reduction": "exact", "on_invalid": "mark"}
+HOW |= {"n_threads": None, "seed": 1}
+
+
+def in_compiled_code() -> None:
+    """Ask for a fresh seed where torch says that a graph is being made."""
+    with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
+        sample(torch.from_numpy(ROWS), engine="torch", on_invalid="mark")
+
+
+def with_an_old_torch() -> None:
+    """Register the operator as if torch had no way to."""
+    with mock.patch.dict(torch.library.__dict__):
+        del torch.library.custom_op
+        op.register()
+
+
+MISTAKES = [*torch_mistakes(), *mistakes_on_a_device()]

@@ -1,0 +1,225 @@
+"""Random jobs: batches whose rows differ in everything that an engine can be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastsample.engines import reference
+from fastsample.engines.reference.engine import filters
+from fastsample.verification.memory import laid_out
+from tests.support.engines import BAD_PARAM, FILTERS_OFF, Job, csr, make_job, make_plan
+from tests.support.strategies import KINDS, MAX, Rng, pick, random_draws, random_filters
+
+F32 = np.float32
+FORMS = ("raw", "tempered", "processed")
+
+# ---------------------------------------------------------------- logits of every dtype
+
+
+def float32_rows(rng: Rng, n_rows: int, columns: int) -> np.ndarray:
+    return np.stack([pick(rng, list(KINDS.values()))(rng, columns) for _ in range(n_rows)])
+
+
+def float16_bits(rng: Rng, size: int) -> np.ndarray:
+    """Any finite float16, denormals among them; in some rows infinities and nan too."""
+    bits = rng.integers(0, 2**16, size, dtype=np.uint16)
+    if rng.random() < 0.5:
+        bits &= np.uint16(0x83FF if rng.random() < 0.5 else 0xBFFF)
+    special = (bits & 0x7C00) == 0x7C00
+    bits[special] = np.uint16(0xFC00) if rng.random() < 0.8 else bits[special]
+    return bits.view(np.float16)
+
+
+def float16_rows(rng: Rng, n_rows: int, columns: int) -> np.ndarray:
+    rows = float32_rows(rng, n_rows, columns)
+    with np.errstate(over="ignore", under="ignore"):
+        halves = rows.astype(np.float16)
+    for row in halves:
+        if rng.random() < 0.2:
+            row[:] = float16_bits(rng, columns)
+    return halves
+
+
+def bfloat16_rows(rng: Rng, n_rows: int, columns: int) -> np.ndarray:
+    """The upper halves of float32 logits: ties abound, denormals and nan stay what they are."""
+    rows = float32_rows(rng, n_rows, columns)
+    return (rows.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+
+
+DTYPES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
+    "float32": float32_rows,
+    "float16": float16_rows,
+    "bfloat16": bfloat16_rows,
+}
+
+# ---------------------------------------------------------------- places in memory
+
+
+def anywhere(rng: Rng, rows: np.ndarray) -> np.ndarray:
+    """The same rows somewhere in memory: reversed, transposed, padded, unaligned or plain."""
+    n_rows, columns = rows.shape
+    item = rows.dtype.itemsize
+    lead = int(rng.integers(0, 4))
+    step = int(rng.choice([item, item, item, -item, 2 * item, 3 * item, 2 * item + 1]))
+    gap = int(rng.choice([0, item, 1, 64]))
+    way = rng.integers(4)
+    if way == 0:
+        return rows
+    if way == 1 and columns > 1:
+        return laid_out(rows, item, n_rows * item + gap, lead)
+    sign = int(rng.choice([1, -1]))
+    return laid_out(rows, sign * (columns * abs(step) + gap), step, lead)
+
+
+# ---------------------------------------------------------------- adjustments
+
+
+def random_mask(rng: Rng, n_rows: int, vocabulary: int, columns: int) -> np.ndarray:
+    """Bools or bits, for all rows or one each; short ones, few or many tokens allowed."""
+    n_masks = int(rng.choice([1, n_rows]))
+    share = rng.choice([0.02, 0.3, 0.9, 1.0])
+    allowed = rng.random((n_masks, columns)) < share
+    for row in allowed:
+        row[rng.integers(vocabulary)] = True
+    if rng.random() < 0.5:
+        width = columns if rng.random() < 0.7 else int(rng.integers(1, columns + 1))
+        return np.ascontiguousarray(allowed[:, :width])
+    full = -(-columns // 32)
+    width = full if rng.random() < 0.7 else int(rng.integers(1, full + 1))
+    # The bits past the last column can be anything.
+    padded = np.ones((n_masks, full * 32), dtype=bool)
+    padded[:, :columns] = allowed
+    words = np.packbits(padded, axis=1, bitorder="little").view("<u4").astype(np.uint32)
+    return np.ascontiguousarray(words[:, :width])
+
+
+BIASES = (0.0, -0.0, 1.0, -1.0, 0.5, 100.0, -100.0, MAX, -MAX, -np.inf, 1e-40, -1e-45, 2.0**-126)
+
+
+def random_bias(rng: Rng, n_rows: int, vocabulary: int) -> Any:
+    tokens, values = [], []
+    for _ in range(n_rows):
+        most = int(rng.choice([0, 1, 4, min(300, vocabulary), vocabulary]))
+        some = rng.permutation(vocabulary)[: rng.integers(0, most + 1)]
+        calm = rng.normal(0, 3, len(some))
+        wild = rng.choice(np.array(BIASES), len(some))
+        tokens.append(some)
+        values.append(np.where(rng.random(len(some)) < 0.7, calm, wild).astype(F32))
+    return csr(tokens, values)
+
+
+def random_history(rng: Rng, n_rows: int, vocabulary: int) -> Any:
+    """Lists of tokens: empty ones, long ones, many tokens more than once."""
+    lists = []
+    for _ in range(n_rows):
+        length = int(rng.choice([0, 1, 5, 40, 300]))
+        among = int(rng.choice([1, 3, vocabulary]))
+        lists.append(rng.integers(0, min(among, vocabulary), length))
+    return csr(lists)
+
+
+def random_lists(rng: Rng, n_rows: int, vocabulary: int, columns: int) -> dict[str, Any]:
+    lists: dict[str, Any] = {}
+    if rng.random() < 0.5:
+        lists["mask"] = random_mask(rng, n_rows, vocabulary, columns)
+    if rng.random() < 0.5:
+        lists["bias"] = random_bias(rng, n_rows, vocabulary)
+    for name in ("prompt", "output"):
+        if rng.random() < 0.6:
+            lists[name] = random_history(rng, n_rows, vocabulary)
+    return lists
+
+
+REPETITIONS = (1.0, 1.1, 1.5, 2.0, 0.5, 1e-30, 1e30, 3e38, 1e-40)
+ADDITIVES = (0.0, 0.5, -0.5, 1.0, 2.0, 1e-40, -1e-30, 1e30, 3e38, -3e38, 1e-50)
+SCOPES = ("all", "prompt", "output", 0, 1, 2, 7, 100, 10**12)
+
+
+def random_penalties(rng: Rng) -> dict[str, Any]:
+    if rng.random() < 0.3:
+        return {}
+    calm = rng.random() < 0.6
+    return {
+        "repetition_penalty": float(rng.uniform(0.5, 2)) if calm else pick(rng, REPETITIONS),
+        "frequency_penalty": float(rng.uniform(-1, 1)) if calm else pick(rng, ADDITIVES),
+        "presence_penalty": float(rng.uniform(-1, 1)) if calm else pick(rng, ADDITIVES),
+        "repetition_scope": pick(rng, SCOPES),
+        "frequency_scope": pick(rng, SCOPES),
+        "presence_scope": pick(rng, SCOPES),
+    }
+
+
+# ---------------------------------------------------------------- settings
+
+
+def random_stages(rng: Rng) -> tuple[str, ...]:
+    if rng.random() < 0.4:
+        return reference.STAGES
+    some = rng.permutation(4)[: rng.integers(0, 5)]
+    return tuple(reference.STAGES[stage] for stage in some)
+
+
+def random_min_keep(rng: Rng, size: int) -> int:
+    if rng.random() < 0.5:
+        return 1
+    return int(pick(rng, (2, 3, 20, 64, 65, size, size + 1, 2**40, rng.integers(1, size + 1))))
+
+
+def random_settings(rng: Rng, size: int) -> dict[str, Any]:
+    """Settings of one row that a caller could have given: a filter in use has its stage."""
+    stages = random_stages(rng)
+    filters = random_filters(rng, size)
+    off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    return {
+        **{name: value if name in stages else off[name] for name, value in filters.items()},
+        "stages": stages,
+        "min_keep": random_min_keep(rng, size),
+        **random_penalties(rng),
+    }
+
+
+def random_plan(rng: Rng, n_rows: int, size: int) -> np.ndarray:
+    """A record for each row, with draws on streams that leave room for more."""
+    plan = np.concatenate([make_plan(1, **random_settings(rng, size)) for _ in range(n_rows)])
+    for name, values in random_draws(rng, n_rows).items():
+        plan[name] = values
+    plan["stream"] = np.minimum(plan["stream"], 2**32 - 64)
+    return plan
+
+
+def random_job(rng: Rng, n_rows: int, columns: int, reduction: str = "exact") -> Job:
+    vocabulary = columns if rng.random() < 0.7 else int(rng.integers(1, columns + 1))
+    rows = pick(rng, list(DTYPES.values()))(rng, n_rows, columns)
+    values = anywhere(rng, rows)
+    values.flags.writeable = False
+    lists = random_lists(rng, n_rows, vocabulary, columns) if rng.random() < 0.7 else {}
+    plan = random_plan(rng, n_rows, vocabulary)
+    return make_job(values, plan, vocabulary, reduction, **lists)
+
+
+def random_forms(rng: Rng) -> tuple[str, ...]:
+    return tuple(FORMS[form] for form in rng.permutation(3)[: rng.integers(0, 4)])
+
+
+def random_top_count(rng: Rng, vocabulary: int) -> int:
+    return int(min(vocabulary, pick(rng, (0, 0, 1, 5, 20, 129, vocabulary))))
+
+
+def random_status(rng: Rng, n_rows: int) -> np.ndarray:
+    """As a row comes: good, or marked for its parameters."""
+    return np.where(rng.random(n_rows) < 0.05, BAD_PARAM, 0).astype(np.uint8)
+
+
+def alike(job: Job) -> Job:
+    """The job with one order of stages and one set of scopes for all rows, as `sample` has them."""
+    plan = job.plan.copy()
+    for name in ("stages", "repetition_scope", "frequency_scope", "presence_scope"):
+        plan[name] = plan[name][0]
+    stages = filters(plan[0])["stages"]
+    for name, off in FILTERS_OFF.items():
+        if name not in stages:
+            plan[name] = off
+    return job._replace(plan=plan)

@@ -1,0 +1,51 @@
+"""Rows, parameters and helpers that the tests of `Sampler` share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastsample import Sampler, SamplingParams
+from tests.support.engines import Engine
+
+RNG = np.random.default_rng(12)
+STEPS = (RNG.normal(size=(8, 4, 200)) * 2).astype(np.float32)
+PARAMS = SamplingParams(temperature=0.9, top_k=60, top_p=0.97, min_p=0.01, seed=21)
+
+PENALISED = replace(
+    PARAMS, repetition_penalty=1.3, frequency_penalty=0.4, presence_penalty=-0.2, presence_scope=3
+)
+
+
+def on(engine: Engine, params: SamplingParams = PARAMS) -> Sampler:
+    return Sampler(params, engine=engine.name, isa=engine.isa)
+
+
+def tokens_of(sampler: Sampler, steps: np.ndarray = STEPS) -> list[list[int]]:
+    return [sampler(logits).tolist() for logits in steps]
+
+
+@contextmanager
+def used_by_another_thread(sampler: Sampler) -> Iterator[list[list[int]]]:
+    """Hold a thread inside a call of the sampler; it appends its tokens when it is let go."""
+    drawing, finish, run = threading.Event(), threading.Event(), sampler._run
+
+    def slow_run(*arguments: Any, **keywords: Any) -> None:
+        drawing.set()
+        finish.wait(timeout=10)
+        run(*arguments, **keywords)
+
+    sampler._run = slow_run
+    tokens: list[list[int]] = []
+    thread = threading.Thread(target=lambda: tokens.append(sampler(STEPS[0]).tolist()))
+    thread.start()
+    drawing.wait(timeout=10)
+    sampler._run = run
+    yield tokens
+    finish.set()
+    thread.join()

@@ -1,0 +1,98 @@
+"""An engine for tests: kernels that were compiled for another processor, emulated, behind a pipe.
+
+A job goes in as the fields of piped_kernels.cpp's `Asked`, then as arrays, each its number of bytes
+(-1 for none) and these; answers come back as such arrays.
+"""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastsample.engines.contract import Job, Outcome
+from fastsample.inputs.logits_processors import Adjustments
+from tests.support.engines import KIND_OF, Engine, KeptSets
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ROOT / "kernels"
+SAMPLE, KEPT_SETS = 0, 1
+LAWS = {"softmax": 2, "log_softmax": 3, "logsumexp": 4}
+DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
+REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
+
+
+def compile_kernels(
+    folder: Path, compiler: str, flags: list[str], isas: list[str], kernels: Path = KERNELS
+) -> Path:
+    """Compile the program and the kernels of some instruction sets, as a static program."""
+    names = ["penalties", "dispatch", "pool", *(f"isa_{isa}" for isa in isas)]
+    sources = [str(next(kernels.rglob(f"{name}.cpp"))) for name in names]
+    sources.append(str(ROOT / "tests" / "support" / "piped_kernels.cpp"))
+    program = folder / "piped_kernels"
+    include = f"-I{kernels}"
+    subprocess.run([compiler, *flags, include, *sources, "-o", str(program)], check=True)
+    return program
+
+
+@dataclass(frozen=True)
+class Piped(Engine):
+    """The native engine of a program that runs beside the tests."""
+
+    process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, door: int, job: Job, draws: int = 1, forms: int = 0, top_count: int = 0) -> None:
+        """Send a job."""
+        values, vocabulary, plan, adjustments, reduction = job
+        mask, *lists = adjustments or Adjustments(None, None, None, None)
+        covered = (0, 0, 0)
+        if mask is not None:
+            bits = mask.dtype != np.bool_
+            columns = mask.shape[1] * (32 if bits else 1)
+            covered = (0 if len(mask) == 1 else mask.strides[0], min(vocabulary, columns), bits)
+        shape = (*values.shape, vocabulary, DTYPES[KIND_OF[values.dtype.char]])
+        asked = (door, *shape, draws, forms, top_count, *covered, REDUCTIONS[reduction])
+        self._write(struct.pack("<12q", *asked))
+        for array in (values, plan, mask):
+            self._write_array(array)
+        for one in lists:
+            for array in (None, None, None) if one is None else one:
+                self._write_array(array)
+        assert self.process is not None and self.process.stdin is not None
+        self.process.stdin.flush()
+
+    def run(self, job: Job, out: Outcome, n_threads: int = 1) -> Outcome:
+        """As the other engines; the forms come in their usual order."""
+        self.ask(SAMPLE, job, out.tokens.shape[1], len(out.forms), out.top_tokens.shape[2])
+        names = ("tokens", "kept_count", "logprobs", "ranks", "top_tokens", "top_logprobs")
+        for name in (*names, "status"):
+            target = getattr(out, name)
+            target[...] = self._read(target.dtype).reshape(target.shape)
+        return out
+
+    def kept_sets(self, job: Job, status: np.ndarray | None = None, n_threads: int = 1) -> KeptSets:
+        self.ask(KEPT_SETS, job)
+        kinds = (np.int64, np.uint64, np.float32, np.int64, np.uint8)
+        return KeptSets(*(self._read(kind) for kind in kinds))
+
+    def law(self, name: str, job: Job) -> tuple[np.ndarray, np.ndarray]:
+        self.ask(LAWS[name], job)
+        out = self._read(np.float64 if name == "logsumexp" else np.float32)
+        return out.reshape(len(job.values), -1), self._read(np.uint8)
+
+    def _write(self, data: bytes) -> None:
+        assert self.process is not None and self.process.stdin is not None
+        self.process.stdin.write(data)
+
+    def _write_array(self, array: Any) -> None:
+        data = None if array is None else np.ascontiguousarray(array).tobytes()
+        self._write(struct.pack("<q", -1 if data is None else len(data)) + (data or b""))
+
+    def _read(self, dtype: Any) -> np.ndarray:
+        assert self.process is not None and self.process.stdout is not None
+        (size,) = struct.unpack("<q", self.process.stdout.read(8))
+        return np.frombuffer(self.process.stdout.read(size), dtype)

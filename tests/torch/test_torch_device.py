@@ -1,0 +1,397 @@
+"""`sample` for tensors that stay where they lie: the same tokens, no look back, one operator.
+
+Without a GPU the way to the operator is gone with tensors on the CPU, and without values: tensors
+on the device "meta" have none, so whatever looked at one would fail there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import fastsample
+from fastsample import Sampler, Status, engines, sample
+from tests.support.engines import Engine, csr, make_job, make_outcome, make_plan
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+without_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from fastsample.engines.torch.batch import Asked  # noqa: E402
+from fastsample.engines.torch.batch import sample as sample_batch  # noqa: E402
+from fastsample.engines.torch.penalties import Adjustments  # noqa: E402
+
+B, V = 6, 700
+THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
+FORMS = ("raw", "tempered", "processed")
+SETTINGS = {
+    "temperature": [0.5, 0.0, 1.0, 2.0, 0.8, 1e-40],
+    "top_k": [3, -1, 0, 7, 2000, 50],
+    "top_p": [0.5, 0.75, 1.0, 0.25, 0.9, 0.99],
+    "min_p": [0.0, 0.1, 0.02, 0.0, 1.0, 0.001],
+    "min_keep": [1, 2, 3, 1, 9, 1],
+    "repetition_penalty": [1.0, 1.2, 0.8, 1.5, 1.0, 2.0],
+    "frequency_penalty": [0.0, 0.1, -0.5, 0.0, 0.3, 0.2],
+    "presence_penalty": [0.0, 0.5, 0.0, -1.0, 0.3, 0.2],
+    "seed": [1, -2, 2**62, -(2**63), 5, 6],
+    "position": [0, 1, 2**40, 2**62, 4, 5],
+    "stream": [3, 2**32 - 1, 1, 0, 7, 8],
+}
+HISTORY = [[1, 2, 2], [], [699, 3], [5, 5, 5, 5], [0], [4, 0, 1]]
+PADDED = [[1, 2, 2, -1], [-1] * 4, [699, -1, -1, 3], [5, 5, 5, 5], [0, -1, -1, -1], [-1, 4, 0, 1]]
+
+
+@pytest.fixture
+def logits() -> torch.Tensor:
+    values = np.random.default_rng(80).normal(size=(B, V)).astype(np.float32) * 3
+    return torch.from_numpy(values)
+
+
+def tensors(settings: dict[str, Any]) -> dict[str, torch.Tensor]:
+    doubles = {name: torch.tensor(values) for name, values in settings.items()}
+    return {
+        name: torch.tensor(settings[name], dtype=torch.float64) if one.is_floating_point() else one
+        for name, one in doubles.items()
+    }
+
+
+def seeds_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings as other engines take them from the host."""
+    return {**settings, "seed": np.array(settings["seed"], np.int64)}
+
+
+def same(one: Any, other: Any) -> None:
+    """Hold a result to another, field by field."""
+    for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):
+        expected, found = getattr(one, name), getattr(other, name)
+        if expected is None:
+            assert found is None
+            continue
+        assert found.dtype == expected.dtype, name
+        assert found.shape == expected.shape, name
+        assert found.numpy().tobytes() == expected.numpy().tobytes(), name
+
+
+# ---------------------------------------------------------------- the same answers
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("told", [{}, {"logprobs": 3}, {"logprobs": 0, "form": FORMS}, {"n": 4}])
+def test_settings_of_the_host(logits: torch.Tensor, dtype: str, told: dict[str, Any]) -> None:
+    logits = logits.to(getattr(torch, dtype))
+    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **told}
+    same(sample(logits, **how), sample(logits, **how, **THERE))
+    one = {**how, "stream": 9}
+    same(sample(logits[2], **one), sample(logits[2], **one, **THERE))
+
+
+@pytest.mark.parametrize(
+    "names", [tuple(SETTINGS), ("temperature",), ("top_k",), ("seed", "stream")], ids="-".join
+)
+def test_settings_that_are_tensors(logits: torch.Tensor, names: tuple[str, ...]) -> None:
+    """All of them, or some beside those of the host; bias, mask and histories too."""
+    given = {
+        "mask": torch.rand(B, V, generator=torch.manual_seed(1)) < 0.8,
+        "logprobs": 2,
+        "form": FORMS,
+        "valid_vocab": 690,
+    }
+    lists = {"prompt": [[1, 2], [3], [], [9], [1], [2]], "output": [row[:2] for row in HISTORY]}
+    lists["output"][2] = [3]
+    expected = sample(logits, **seeds_of(SETTINGS), **given, **lists)
+    asked = {**seeds_of(SETTINGS), **{name: tensors(SETTINGS)[name] for name in names}}
+    same(expected, sample(logits, **asked, **given, **lists, **THERE))
+
+
+def test_adjustments_that_are_tensors(logits: torch.Tensor) -> None:
+    how = {"repetition_penalty": 1.3, "frequency_penalty": 0.2, "presence_penalty": 0.1}
+    how |= {"seed": 3, "position": 1, "stream": "row", "frequency_scope": 3, "logprobs": 1}
+    values = [1.0, -2.0, -np.inf, 1e-40]
+    bits = np.random.default_rng(81).integers(-(2**31), 2**31, (B, -(-V // 32)), dtype=np.int32)
+    lists: dict[str, Any] = {"prompt": HISTORY, "output": HISTORY[::-1], "mask": bits}
+    lists["bias"] = ([5, 0, 2, 9], values)
+    same(
+        sample(logits, **how, **lists),
+        sample(
+            logits,
+            **how,
+            prompt=torch.tensor(PADDED),
+            output=torch.tensor(PADDED[::-1]),
+            mask=torch.from_numpy(bits),
+            bias=(torch.tensor([5, 0, -1, 2, 9]), torch.tensor([1.0, -2.0, 7.0, -np.inf, 1e-40])),
+            **THERE,
+        ),
+    )
+
+
+def test_scalars_that_are_tensors(logits: torch.Tensor) -> None:
+    how = {"temperature": 0.7, "top_k": 9, "seed": 3, "position": 2, "stream": 5}
+    asked = {name: torch.tensor(value) for name, value in how.items()}
+    # float32 tensors hold what the rule rounds to.
+    same(sample(logits[0], **how), sample(logits[0], **asked, **THERE))
+
+
+def test_an_array_and_a_raising_call_take_the_engine(logits: torch.Tensor) -> None:
+    how = {**USUAL, "seed": 3, "position": 1, "stream": "row"}
+    expected = sample(logits, **how).tokens.tolist()
+    assert sample(logits.numpy(), **how, engine="torch").tokens.tolist() == expected
+    assert sample(logits, **how, engine="torch").tokens.tolist() == expected
+    bad = logits.clone()
+    bad[3, 5] = torch.nan
+    with pytest.raises(ValueError, match="`logits` row 3 holds nan at token 5"):
+        sample(bad, **how, engine="torch")
+
+
+def test_a_sampler_takes_the_engine(logits: torch.Tensor) -> None:
+    by_torch, by_other = (Sampler(seed=9, engine=name, **USUAL) for name in ("torch", None))
+    for _ in range(4):
+        assert by_torch(logits).tolist() == by_other(logits).tolist()
+
+
+def test_a_sampler_refuses_a_device_and_names_the_way_out(logits: torch.Tensor) -> None:
+    with pytest.raises(TypeError, match=r"must be on the CPU.*\(pass `logits.cpu\(\)`"):
+        Sampler(seed=9)(logits.to("meta"))
+
+
+def test_a_fresh_seed_is_told(logits: torch.Tensor) -> None:
+    first = sample(logits, **THERE)
+    again = sample(logits, seed=first.seed, position=0, stream="row")
+    assert first.tokens.tolist() == again.tokens.tolist()
+
+
+def test_out(logits: torch.Tensor) -> None:
+    out = torch.full((2 * B,), -5)
+    how = {"seed": 3, "position": 1, "stream": "row"}
+    result = sample(logits, **how, **THERE, out=out[::2])
+    assert result.tokens.data_ptr() == out.data_ptr()
+    assert out[::2].tolist() == sample(logits, **how).tokens.tolist()
+    assert out[1::2].tolist() == [-5] * B
+
+
+def test_no_rows() -> None:
+    result = sample(torch.zeros(0, 5), seed=1, position=0, stream="row", **THERE, logprobs=2)
+    assert result.tokens.shape == (0,)
+    assert result.top_tokens.shape == (0, 2)
+
+
+# ---------------------------------------------------------------- bad rows and bad numbers
+
+
+def test_bad_rows_are_marked(logits: torch.Tensor) -> None:
+    logits[0, 3], logits[1, 4], logits[2] = torch.nan, torch.inf, -torch.inf
+    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", "logprobs": 2, "form": FORMS}
+    expected = sample(logits, **how, on_invalid="mark")
+    found = sample(logits, **how, **THERE)
+    same(expected, found)
+    assert found.status.tolist() == expected.status.tolist() == [1, 1, 2, 0, 0, 0]
+    assert found.status.dtype == torch.uint8
+
+
+BAD: dict[str, Any] = {
+    "temperature": [-1.0, np.nan, np.inf, 1e39],
+    "top_p": [-0.1, 1.1, np.nan],
+    "min_p": [-0.1, 1.1, np.nan],
+    "top_k": [-2, -(2**63)],
+    "min_keep": [0, -1],
+    "repetition_penalty": [0.0, -1.0, np.inf, np.nan, 1e-50],
+    "frequency_penalty": [np.inf, -np.inf, np.nan],
+    "presence_penalty": [np.inf, np.nan],
+    "position": [-1],
+    "stream": [-1, 2**32],
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_numbers_of_the_device_are_marked(logits: torch.Tensor, name: str) -> None:
+    settings = seeds_of(SETTINGS)
+    for number in BAD[name]:
+        column = tensors(SETTINGS)[name]
+        column[4] = number
+        expected = sample(logits, **settings)
+        found = sample(logits, **{**settings, name: column}, **THERE)
+        assert found.status.tolist() == [0, 0, 0, 0, Status.BAD_PARAM, 0], number
+        assert found.tokens[4] == -1
+        assert found.kept_count[4] == 0
+        good = [0, 1, 2, 3, 5]
+        assert found.tokens[good].tolist() == expected.tokens[good].tolist()
+
+
+def test_bad_numbers_of_the_host_are_marked(logits: torch.Tensor) -> None:
+    how = {**seeds_of(SETTINGS), "temperature": [1.0, -1.0, 1.0, 1.0, 1.0, 1.0]}
+    assert sample(logits, **how, **THERE).status.tolist() == [0, 3, 0, 0, 0, 0]
+
+
+def test_bad_lists_of_the_device_are_marked(logits: torch.Tensor) -> None:
+    how = {"seed": 3, "position": 1, "stream": "row", "presence_penalty": 1.0}
+    history = torch.tensor(PADDED)
+    history[1, 0], history[2, 1] = V, -2
+    assert sample(logits, **how, output=history, **THERE).status.tolist() == [0, 3, 3, 0, 0, 0]
+    tokens = torch.arange(B * 2).view(B, 2)
+    values = torch.zeros(B, 2)
+    values[0, 1], values[1, 0], tokens[4, 1] = torch.inf, torch.nan, 8
+    bias = (tokens, values)
+    assert sample(logits, **how, bias=bias, **THERE).status.tolist() == [3, 3, 0, 0, 3, 0]
+
+
+def test_a_filter_without_a_stage_is_marked(logits: torch.Tensor) -> None:
+    how = {"seed": 3, "position": 1, "stream": "row", "stages": ("temperature",)}
+    top_k = torch.tensor([0, -1, 4, 0, 0, 0])
+    assert sample(logits, **how, top_k=top_k, **THERE).status.tolist() == [0, 0, 3, 0, 0, 0]
+
+
+# ---------------------------------------------------------------- nothing is asked back
+
+
+class OfTheDevice(TorchDispatchMode):
+    """Fails where an operation mixes in a tensor of the host, which torch would wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given = torch.utils._pytree.tree_leaves((args, kwargs))
+        devices = {one.device.type for one in given if isinstance(one, torch.Tensor)}
+        waits_not = func is torch.ops.aten._to_copy.default and kwargs.get("non_blocking")
+        assert devices <= {"meta"} or devices == {"cpu"} or waits_not, (func, devices)
+        assert "meta" not in str(kwargs.get("device")) or devices != {"cpu"} or waits_not, func
+        self.count += 1
+        return func(*args, **kwargs)
+
+
+def asked_there(stages: int, part: Callable[..., Any]) -> Asked:
+    """All that can be asked for, on a device without values; the plan is made by `part`."""
+
+    def there(*shape: int, dtype: Any = torch.int64) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    lists = there(B, 9)
+    words = there(B, -(-V // 32), dtype=torch.int32)
+    adjustments = Adjustments(
+        words, there(B, 4), there(B, 4, dtype=torch.float32), lists, lists, (-1, -3, 5)
+    )
+    reals, wholes, place = part(there)
+    return Asked(
+        *(there(B, V, dtype=torch.bfloat16), V, reals, wholes, place, None, adjustments),
+        *(stages, 2, (0, 1, 2), 3),
+    )
+
+
+def plan_there(there: Callable[..., Any]) -> tuple[Any, ...]:
+    return there(B, 6, dtype=torch.float64), there(B, 2), there(B, 3)
+
+
+def plan_of_host(top_k: int) -> Callable[..., tuple[Any, ...]]:
+    reals = torch.tensor([[0.8, 0.95, 0.05, 1.1, 0.1, 0.1]] * B, dtype=torch.float64)
+    wholes = torch.tensor([[top_k, 1]] * B)
+    return lambda there: (reals, wholes, torch.ones(B, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("stages", [0x4321, 0x1423, 0x1, 0x0])
+@pytest.mark.parametrize(
+    "part",
+    [plan_there, plan_of_host(50), plan_of_host(1), plan_of_host(0)],
+    ids=["device", "head", "one", "whole"],
+)
+def test_no_value_comes_back_and_no_copy_is_waited_for(
+    stages: int, part: Callable[..., Any]
+) -> None:
+    asked = asked_there(stages, part)
+    with OfTheDevice() as watch:
+        answer = sample_batch(asked)
+    assert watch.count > 100
+    assert {one.device.type for one in answer} == {"meta"}
+
+
+def test_the_watch_sees_what_comes_from_the_host() -> None:
+    x = torch.empty(3, device="meta")
+    for wait in (
+        lambda: x + torch.ones(()),
+        lambda: torch.ones(3).to("meta"),
+    ):
+        with pytest.raises(AssertionError), OfTheDevice():
+            wait()
+
+
+@pytest.mark.parametrize("told", [{}, {"logprobs": 2, "form": FORMS}, {"n": 3}])
+def test_shapes_are_those_of_the_values(logits: torch.Tensor, told: dict[str, Any]) -> None:
+    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **told}
+    real, shape = sample(logits, **how), sample(logits.to("meta"), **how)
+    for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "status"):
+        expected, found = getattr(real, name), getattr(shape, name)
+        if expected is not None:
+            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+            assert found.device.type == "meta"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use is here")
+def test_a_gpu_gives_the_same_tokens_and_is_not_waited_for(logits: torch.Tensor) -> None:
+    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", "logprobs": 2, "form": FORMS}
+    expected = sample(logits, **how)
+    there = logits.cuda()
+    sample(there, **how)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = sample(there, **how)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):
+        assert getattr(found, name).is_cuda
+        assert torch.equal(getattr(found, name).cpu(), getattr(expected, name))
+
+
+# ---------------------------------------------------------------- the operator
+
+
+def arguments(**changes: Any) -> tuple[Any, ...]:
+    values = torch.randn(B, V, generator=torch.manual_seed(2))
+    reals = torch.tensor([[0.8, 0.95, 0.05, 1.1, 0.1, 0.1]] * B, dtype=torch.float64)
+    given = {
+        **{"values": values, "vocabulary": V, "reals": reals},
+        **{"wholes": torch.tensor([[50, 1]] * B), "place": torch.arange(3 * B).view(B, 3)},
+        **{"bad": None, "mask": None, "bias_tokens": None, "bias": None},
+        **{"prompt": None, "output": torch.tensor(PADDED), "scopes": [-1, -3, -3]},
+        **{"stages": 0x4321, "draws": 1, "forms": [], "top_count": 0},
+        "engine": "torch",
+        **changes,
+    }
+    return tuple(given.values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"forms": [0, 1, 2], "top_count": 3, "bad": torch.zeros(B) > 0},
+        {"draws": 3, "wholes": torch.tensor([[0, 1]] * B), "mask": torch.ones(1, V) > 0},
+    ],
+)
+@pytest.mark.parametrize("engine", ["torch", pytest.param("triton", marks=without_triton)])
+def test_the_operator_is_well_made(engine: str, changes: dict[str, Any]) -> None:
+    operator = torch.ops.fastsample.sample.default
+    torch.library.opcheck(operator, arguments(engine=engine, **changes))
+
+
+def test_the_operator_is_the_engine() -> None:
+    values, tokens = arguments()[0], torch.ops.fastsample.sample(*arguments())[0]
+    plan = make_plan(B, **USUAL, seed=range(0, 3 * B, 3), position=range(1, 3 * B, 3))
+    plan["stream"] = range(2, 3 * B, 3)
+    plan["repetition_penalty"], plan["frequency_penalty"] = 1.1, 0.1
+    plan["presence_penalty"] = 0.1
+    job = make_job(values.numpy(), plan, output=csr(HISTORY))
+    out = Engine("reference").run(job, make_outcome(B))
+    assert tokens.tolist() == out.tokens.tolist()
+
+
+def test_auto_never_takes_torch_for_the_cpu(logits: torch.Tensor) -> None:
+    with mock.patch.object(engines, "_OTHERS", {}):
+        assert fastsample.sample(logits, seed=1, position=0, stream="row").tokens.shape == (B,)

@@ -1,0 +1,219 @@
+"""What comes as tensors: any dtype of a number, its ends, and mixtures with what the host has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastsample import sample
+from fastsample.engines.reference.engine import filters
+from fastsample.inputs.arrays import in_form_of
+from fastsample.params.validation import SCOPES
+from tests.support.engines import HELD, Engine, Job, make_outcome, same_bits
+from tests.support.requests import FORMS, alike, random_job
+from tests.support.strategies import Rng, pick
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from fastsample.engines.torch import from_numpy as lay  # noqa: E402
+
+NUMBERS = (*lay.REALS, *lay.WHOLES, *lay.PLACE)
+
+HOLDER = next((engine for engine in HELD if engine.is_native), Engine("reference"))
+THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
+WHOLES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+B, V = 4, 300
+
+
+@pytest.fixture
+def logits() -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(83).normal(size=(B, V)).astype(np.float32))
+
+
+def of(numbers: Any, dtype: str) -> torch.Tensor:
+    return torch.from_numpy(np.array(numbers, dtype))
+
+
+# ---------------------------------------------------------------- integers
+
+
+@pytest.mark.parametrize("dtype", WHOLES)
+@pytest.mark.parametrize("name", ["seed", "position", "stream", "top_k", "min_keep"])
+def test_integers_of_any_dtype(logits: torch.Tensor, name: str, dtype: str) -> None:
+    for numbers in ([1, 2, 3, 100], 7):
+        how = {**PLACE, "top_p": 0.5, "top_k": 60, name: numbers}
+        expected = sample(logits, **how).tokens.tolist()
+        found = sample(logits, **{**how, name: of(numbers, dtype)}, **THERE)
+        assert (found.tokens.tolist(), found.status.tolist()) == (expected, [0] * B)
+
+
+ENDS = [
+    ("seed", "uint64", 2**64 - 1),
+    ("position", "uint64", 2**64 - 1),
+    ("stream", "uint32", 2**32 - 1),
+    ("stream", "uint64", 2**32 - 1),
+    ("top_k", "uint64", 2**63 - 1),
+    ("min_keep", "uint64", 2**63 - 1),
+    ("top_k", "int8", -1),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "number"), ENDS)
+def test_the_last_integers(logits: torch.Tensor, name: str, dtype: str, number: int) -> None:
+    expected = sample(logits, **{**PLACE, name: [number] * B}).tokens.tolist()
+    found = sample(logits, **{**PLACE, name: of([number] * B, dtype)}, **THERE)
+    assert found.tokens.tolist() == expected
+
+
+PAST = [
+    *(("seed", dtype, -1) for dtype in ("int8", "int16", "int32")),
+    *(("position", dtype, -1) for dtype in ("int8", "int32", "int64")),
+    *(("stream", dtype, -1) for dtype in ("int8", "int32", "int64")),
+    *(("stream", dtype, 2**32) for dtype in ("int64", "uint64")),
+    ("stream", "uint64", 2**64 - 1),
+    *(("top_k", "uint64", number) for number in (2**63, 2**64 - 1)),
+    *(("min_keep", "uint64", number) for number in (0, 2**63, 2**64 - 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "number"), PAST)
+def test_integers_past_their_ends_are_marked(
+    logits: torch.Tensor, name: str, dtype: str, number: int
+) -> None:
+    """As they are errors where the host has them."""
+    numbers = np.array([1, 1, number, 1], dtype)
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        sample(logits, **{**PLACE, name: numbers})
+    found = sample(logits, **{**PLACE, name: torch.from_numpy(numbers)}, **THERE)
+    assert found.status.tolist() == [0, 0, 3, 0]
+
+
+def test_a_small_top_k_without_a_stage_is_marked(logits: torch.Tensor) -> None:
+    how = {**PLACE, "stages": ("temperature",), "top_k": of([0, 255, 0, 1], "uint8")}
+    assert sample(logits, **how, **THERE).status.tolist() == [0, 3, 0, 3]
+
+
+def test_tokens_of_any_dtype(logits: torch.Tensor) -> None:
+    expected = sample(logits, **PLACE, output=[[1, 2]] * B, presence_penalty=9.0).tokens.tolist()
+    for dtype in WHOLES:
+        output = of([[1, 2]] * B, dtype)
+        found = sample(logits, **PLACE, output=output, presence_penalty=9.0, **THERE)
+        assert found.tokens.tolist() == expected
+    output = of([[1], [2**64 - 1], [2], [3]], "uint64")
+    assert sample(logits, **PLACE, output=output, **THERE).status.tolist() == [0, 3, 0, 0]
+
+
+# ---------------------------------------------------------------- reals
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_reals_of_any_dtype(logits: torch.Tensor, dtype: str, flush: bool) -> None:
+    """Denormal ones too: a temperature of 1e-40 is above 0."""
+    logits[:, ::2] = logits[:, 1::2]
+    for name, numbers in {"temperature": [1e-40, 0.5, 1, 0], "min_p": [0.5, 1e-7, 0, 1]}.items():
+        given = torch.tensor(numbers, dtype=getattr(torch, dtype))
+        how = {**PLACE, "logprobs": 1, "form": FORMS}
+        expected = sample(logits, **how, **{name: given.double().tolist()})
+        torch.set_flush_denormal(flush)
+        try:
+            found = sample(logits, **how, **{name: given}, **THERE)
+        finally:
+            torch.set_flush_denormal(False)
+        assert found.kept_count.tolist() == expected.kept_count.tolist()
+        assert found.logprobs.numpy().tobytes() == expected.logprobs.numpy().tobytes()
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_a_bias_is_rounded_as_the_host_rounds_it(flush: bool) -> None:
+    """Denormals on integers, and large integers by way of float64."""
+    tokens = torch.arange(4)
+    logits = torch.tensor([2.0**-126, 2.0**-126, -(2.0**-126), -1.0])
+    for values in (
+        torch.tensor([6e-39, -6e-39, 1e-45, -torch.inf], dtype=torch.float64),
+        torch.tensor([2**54 + 2**30 + 1, -(2**54) - 2**30 - 1, 2**24 + 1, 0]),
+    ):
+        bias = {token: value for token, value in enumerate(values.tolist())}
+        how = {"temperature": 2.0**-126, "seed": 1, "position": 0, "logprobs": 4, "form": FORMS}
+        expected = sample(logits, **how, bias=bias)
+        torch.set_flush_denormal(flush)
+        try:
+            found = sample(logits, **how, bias=(tokens, values), **THERE)
+        finally:
+            torch.set_flush_denormal(False)
+        assert found.top_tokens.tolist() == expected.top_tokens.tolist()
+        assert found.top_logprobs.numpy().tobytes() == expected.top_logprobs.numpy().tobytes()
+
+
+# ---------------------------------------------------------------- mixtures
+
+
+def some_dtype(rng: Rng, column: np.ndarray) -> torch.Tensor:
+    """A column of a plan in some dtype that holds it."""
+    if column.dtype == np.float64:
+        return torch.from_numpy(column.copy())
+    ends = int(column.min()), int(column.max())
+    fitting = [
+        name for name in WHOLES if np.iinfo(name).min <= ends[0] and ends[1] <= np.iinfo(name).max
+    ]
+    return torch.from_numpy(column.astype(pick(rng, fitting)))
+
+
+def numbers_of(rng: Rng, column: np.ndarray) -> Any:
+    """A column as an array, a tensor or, where it is one number, that number of either kind."""
+    is_one = bool((column == column[0]).all())
+    if rng.random() < 0.4:
+        return column[0].item() if is_one else column.copy()
+    tensor = some_dtype(rng, column)
+    return tensor[0] if is_one and rng.random() < 0.5 else tensor
+
+
+def mixture(rng: Rng, job: Job) -> dict[str, Any]:
+    """The arguments of `sample` for a job, each of them of the host or a tensor."""
+    named = {number: name for name, number in SCOPES.items()}
+    scopes = lay.scopes_of(job.plan)
+    lists = lay.adjustments_of(job.adjustments, np.arange(len(job.plan)), scopes)
+    return {
+        **{name: numbers_of(rng, job.plan[name]) for name in NUMBERS},
+        **{name: named.get(scope, scope) for name, scope in zip(lay.SCOPES, scopes, strict=True)},
+        **{"mask": lists.mask, "prompt": lists.prompt, "output": lists.output},
+        "bias": None if lists.bias is None else (lists.bias_tokens, lists.bias),
+        "stages": filters(job.plan[0])["stages"],
+        "valid_vocab": job.vocabulary,
+    }
+
+
+def check_mixture(seed: tuple[int, ...]) -> int:
+    """Hold a random call to the engine that the oracle holds; how many rows."""
+    rng = np.random.default_rng(seed)
+    n_rows = int(rng.integers(1, 9))
+    job = alike(random_job(rng, n_rows, int(pick(rng, (1, 64, 65, 700)))))
+    for name in NUMBERS:
+        if rng.random() < 0.4:
+            job.plan[name] = job.plan[name][0]
+    count = int(rng.integers(0, min(4, job.vocabulary)))
+    expected = HOLDER.run(job, make_outcome(n_rows, forms=FORMS, top_count=count))
+    logits = in_form_of(torch.empty(0), np.array(job.values))
+    found = sample(logits, **mixture(rng, job), logprobs=count, form=FORMS, **THERE)
+    for name in ("status", "kept_count", "logprobs", "ranks", "top_tokens", "top_logprobs"):
+        assert same_bits(getattr(expected, name), getattr(found, name).numpy()), (seed, name)
+    assert expected.tokens[:, 0].tolist() == found.tokens.tolist(), seed
+    return n_rows
+
+
+def check_mixtures(first: int, calls: int) -> None:
+    rows = sum(check_mixture((84, first, seed)) for seed in range(calls))
+    print(f"{rows} rows equal, of {calls} mixed calls")
+
+
+def test_mixtures() -> None:
+    check_mixtures(0, 120)
+
+
+@pytest.mark.nightly
+def test_more_mixtures() -> None:
+    check_mixtures(1, 2_000)

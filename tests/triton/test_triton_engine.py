@@ -1,0 +1,348 @@
+"""The Triton engine gives native's bits: random jobs, wide rows and recorded ones, and `sample`.
+
+Without a GPU the kernels run in Triton's interpreter, which conftest.py asks for. Its time goes by
+operations, so few rows of whole vocabularies are held by day.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastsample
+from fastsample import Sampler, engines, sample
+from tests.support.against_native import (
+    CHAINS,
+    HOLDER,
+    hold_chain,
+    hold_jobs,
+    hold_largest,
+    hold_recorded,
+    hold_rows,
+)
+from tests.support.engines import Engine, Job, differing, make_job, make_outcome, make_plan
+from tests.support.strategies import Rng
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytestmark = pytest.mark.triton
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import tests.support.quick_interpreter  # noqa: E402, F401
+from fastsample.engines.torch.batch import Asked  # noqa: E402
+from fastsample.engines.torch.penalties import Adjustments  # noqa: E402
+from fastsample.engines.triton import batch  # noqa: E402
+from fastsample.engines.triton import block_max as tops  # noqa: E402
+from fastsample.engines.triton import full_vocab_path as whole  # noqa: E402
+from fastsample.engines.triton import prepare_params as settle  # noqa: E402
+from fastsample.engines.triton import topk_path as head  # noqa: E402
+
+TRITON = Engine("triton")
+COLUMNS = (1, 2, 63, 64, 65, 128, 200, 1000, 3001)
+THERE: dict[str, Any] = {"engine": "triton", "on_invalid": "mark"}
+PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
+USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
+B, V = 6, 700
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    """Small rows: torch's threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def logits() -> Any:
+    values = np.random.default_rng(94).normal(size=(B, V)).astype(np.float32) * 3
+    return torch.from_numpy(values)
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def short(job: Job, rng: Rng) -> Job:
+    """A job whose rows need few first tokens, in every order of stages that lets the host know."""
+    plan = job.plan.copy()
+    plan["stages"] = rng.choice([0x4321, 0x3214, 0x3142, 0x1432])
+    borders = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256]
+    plan["top_k"] = rng.integers(1, rng.choice(borders), size=len(plan), endpoint=True)
+    plan["min_keep"] = np.minimum(plan["min_keep"], rng.integers(1, 9, len(plan)))
+    return job._replace(plan=plan)
+
+
+def test_jobs_of_first_tokens() -> None:
+    hold_jobs(TRITON, (91, 0), COLUMNS, 300, short)
+
+
+def test_jobs() -> None:
+    hold_jobs(TRITON, (92, 0), COLUMNS[:-1], 40)
+
+
+def test_totals_and_kept_sets_are_native_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W itself, of which a log-probability may not show the last bits."""
+    drawn = []
+    draw = batch.draw
+    monkeypatch.setattr(batch, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
+    values = np.random.default_rng(93).normal(size=(40, 500)).astype(np.float32) * 4
+    for n_rows, top_k in ((40, 50), (4, 300)):
+        temperatures = np.linspace(0.2, 3, n_rows)
+        plan = make_plan(n_rows, seed=1, temperature=temperatures, top_k=top_k, top_p=0.97)
+        job = make_job(values[:n_rows], plan)
+        TRITON.run(job, make_outcome(n_rows))
+        sets = HOLDER.kept_sets(job)
+        expected = np.add.reduceat(sets.masses, sets.offsets[:-1])
+        assert drawn.pop().total.tolist() == expected.tolist()
+        assert differing(sets, TRITON.kept_sets(job)) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(1, 5))
+def test_more_jobs(part: int) -> None:
+    hold_jobs(TRITON, (91, part), COLUMNS, 2_000, short)
+    hold_jobs(TRITON, (92, part), COLUMNS, 600)
+
+
+# ---------------------------------------------------------------- whole vocabularies
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [*CHAINS[1:3], *(pytest.param(chain, marks=pytest.mark.nightly) for chain in CHAINS)],
+    ids=str,
+)
+def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any]) -> None:
+    hold_chain(TRITON, chain, np.float16)
+
+
+@pytest.mark.nightly
+def test_wide_rows() -> None:
+    rng = np.random.default_rng(95)
+    for _ in range(4):
+        values = (rng.standard_normal((8, 262_144)) * rng.uniform(0.5, 8)).astype(np.float32)
+        hold_rows(TRITON, values, rng)
+
+
+# The chains without a search, which takes a minute for such a row where Triton is interpreted.
+@pytest.mark.nightly
+@pytest.mark.parametrize("chain", ({}, CHAINS[2], {"min_p": 0.01}), ids=str)
+def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
+    hold_largest(TRITON, chain)
+
+
+@pytest.mark.nightly
+def test_recorded_rows() -> None:
+    hold_recorded(TRITON, 92, 64)
+
+
+@pytest.mark.parametrize("size", [1, 63, 65, 4096])
+def test_equal_tokens_come_in_ascending_order(size: int) -> None:
+    """Every cut falls among ties: the tokens that stay are the lowest."""
+    rows = torch.zeros(9, size)
+    k = torch.tensor([1, 2, 15, 16, 17, 63, 64, 65, 256])
+    how = {"top_k": k.numpy(), **PLACE, "n": 40}
+    expected, found = sample(rows, **how), sample(rows, **how, **THERE)
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    assert found.kept_count.tolist() == k.clamp_max(size).tolist()
+
+
+# ---------------------------------------------------------------- tensors
+
+
+def same(one: Any, other: Any) -> None:
+    """Hold a result to another, field by field."""
+    for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):
+        expected, found = getattr(one, name), getattr(other, name)
+        if expected is None:
+            assert found is None
+            continue
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name
+        assert found.numpy().tobytes() == expected.numpy().tobytes(), name
+
+
+FORMS = ("raw", "tempered", "processed")
+TOLD: list[dict[str, Any]] = [
+    {},
+    {"logprobs": 0, "form": FORMS},
+    {"logprobs": 2, "form": FORMS, "bias": {3: 5.0}, "output": [[1, 2]] * B, "valid_vocab": 690},
+    {"n": 70},
+    {"top_k": [1, 50, 3, 0, 256, 300]},
+    {"temperature": 0, "top_k": 0},
+    {"top_k": 0, "top_p": 1.0, "min_p": 0.0},
+    {"top_k": 300, "top_p": 0.9, "stages": ("top_p", "temperature", "top_k", "min_p")},
+]
+
+
+@pytest.mark.parametrize("at", range(len(TOLD)), ids=lambda at: str(TOLD[at]))
+def test_tensors(logits: Any, at: int) -> None:
+    told = TOLD[at]
+    logits = logits.to((torch.float32, torch.bfloat16, torch.float16)[at % 3])
+    how = {**USUAL, **PLACE, **told, "presence_penalty": 0.5}
+    same(sample(logits, **how), sample(logits, **how, **THERE))
+
+
+def test_strided_and_repeated_rows(logits: Any) -> None:
+    for rows in (logits.T.contiguous().T, logits[:, ::3], logits[1:2].expand(4, V), logits[::2]):
+        same(sample(rows, **USUAL, **PLACE), sample(rows, **USUAL, **PLACE, **THERE))
+
+
+def test_numbers_that_are_tensors(logits: Any) -> None:
+    how: dict[str, Any] = {
+        "temperature": torch.tensor([0.5, 0.0, 1.0, 2.0, 0.8, 1e-40]),
+        "top_k": torch.tensor([3, -1, 0, 7, 2000, 50]),
+        "top_p": torch.tensor([0.5, 0.75, 1.0, 0.25, 0.9, 0.99]),
+        "min_p": torch.tensor([0.0, 0.1, 0.02, 0.0, 1.0, 0.001]),
+        "min_keep": torch.tensor([1, 2, 3, 1, 9, 1]),
+        "seed": torch.tensor([1, -2, 2**62, -(2**63), 5, 6]),
+        "position": torch.tensor([0, 1, 2**40, 2**62, 4, 5]),
+        "stream": torch.tensor([3, 2**32 - 1, 1, 0, 7, 8]),
+    }
+    same(sample(logits, **how), sample(logits, **how, **THERE))
+    one = {name: value[3] for name, value in how.items()}
+    same(sample(logits[3], **one), sample(logits[3], **one, **THERE))
+
+
+def test_streams_and_seeds_by_row(logits: Any) -> None:
+    for stream in ([5, 7, 9, 11, 13, 15], [5, 7, 9, 11, 13, 16], 2**32 - 1):
+        how = {**USUAL, **PLACE, "stream": stream}
+        same(sample(logits, **how), sample(logits, **how, **THERE))
+
+
+def test_bad_rows_and_numbers_are_marked(logits: Any) -> None:
+    logits[0, 3], logits[1, 4], logits[2] = torch.nan, torch.inf, -torch.inf
+    logits.view(torch.int32)[3, 9] = -0x3FFFFF  # a NaN below every number, by its bits
+    how = {**USUAL, **PLACE, "logprobs": 1, "form": FORMS}
+    how["top_p"] = [0.9, 0.9, 0.9, 0.9, 1.5, 0.9]
+    for top_k in (50, 0):
+        how["top_k"] = top_k
+        expected = sample(logits, **how, on_invalid="mark")
+        found = sample(logits, **how, **THERE)
+        same(expected, found)
+        assert found.status.tolist() == expected.status.tolist() == [1, 1, 2, 1, 3, 0]
+
+
+def test_out_and_no_rows(logits: Any) -> None:
+    out = torch.full((2 * B,), -5)
+    result = sample(logits, **USUAL, **PLACE, **THERE, out=out[::2])
+    assert result.tokens.data_ptr() == out.data_ptr()
+    assert out[::2].tolist() == sample(logits, **USUAL, **PLACE).tokens.tolist()
+    assert sample(logits[:0], **PLACE, **THERE, logprobs=2).top_tokens.shape == (0, 2)
+
+
+def test_arrays_raising_calls_and_samplers(logits: Any) -> None:
+    expected = sample(logits, **USUAL, **PLACE).tokens.tolist()
+    assert sample(logits.numpy(), **USUAL, **PLACE, engine="triton").tokens.tolist() == expected
+    logits[3, 5] = torch.nan
+    with pytest.raises(ValueError, match="`logits` row 3 holds nan at token 5"):
+        sample(logits, **USUAL, **PLACE, engine="triton")
+    by_triton, by_other = (Sampler(seed=9, engine=name, **USUAL) for name in ("triton", None))
+    for _ in range(3):
+        assert by_triton(logits[:3]).tolist() == by_other(logits[:3]).tolist()
+
+
+def test_laws_are_torch_s(logits: Any) -> None:
+    expected = fastsample.softmax(logits.numpy(), engine="torch")
+    assert fastsample.softmax(logits.numpy(), engine="triton").tobytes() == expected.tobytes()
+
+
+def test_the_host_knows_where_first_tokens_are_enough(
+    logits: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to so many, whole rows are not looked at again."""
+    seen = []
+    draw = head.draw
+    monkeypatch.setattr(head, "draw", lambda *given: (seen.append(given[4].head), draw(*given)))
+    for top_k in (1, head.MOST, head.MOST + 1):
+        sample(logits, **{**USUAL, "top_k": top_k}, **PLACE, **THERE)
+    assert seen == [1, head.MOST]
+
+
+def test_auto_is_torch(logits: Any) -> None:
+    """Triton has to be asked for by name."""
+    assert engines.resolve("triton").name == "triton"
+    assert sample(logits.to("meta"), **PLACE).tokens.device.type == "meta"
+
+
+@pytest.mark.parametrize("stages", [0x4321, 0x1423, 0x0])
+@pytest.mark.parametrize("top_k", [None, 50, 0])
+def test_kernels_are_launched_without_a_look(
+    top_k: int | None, stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that they get lies on the device, and no value is asked of that: "meta" has none."""
+    launched = []
+
+    def launch(kernel: Any, grid: Any, *args: Any, **_: Any) -> None:
+        parts = [part for part in args if isinstance(part, torch.Tensor)]
+        launched.append({part.device.type for part in parts})
+
+    for room in (settle, tops, head, whole):
+        monkeypatch.setattr(room, "launch", launch)
+    monkeypatch.setattr(batch, "check_device", lambda device: None)
+
+    def there(*shape: int, dtype: Any = torch.int64) -> Any:
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    reals, wholes, place = there(B, 6, dtype=torch.float64), there(B, 2), there(B, 3)
+    if top_k is not None:
+        reals = torch.tensor([[0.8, 0.9, 0.05, 1, 0, 0]] * B, dtype=torch.float64)
+        wholes, place = torch.tensor([[top_k, 1]] * B), torch.arange(B)[:, None].expand(B, 3) * 0
+    lists = there(B, 9)
+    for adjustments in (
+        Adjustments(None, None, None, None, None, (-1, -3, -3)),
+        Adjustments(there(B, 22, dtype=torch.int32), None, None, lists, lists, (-1, -3, 5)),
+    ):
+        forms = () if adjustments.are_none else (0, 1, 2)
+        values = there(B, V, dtype=torch.bfloat16)
+        asked = Asked(values, V, reals, wholes, place, None, adjustments, stages, 2, forms, 3)
+        answer = batch.sample(asked)
+        assert {part.device.type for part in answer} == {"meta"}
+    assert len(launched) >= 6
+    assert launched == [{"meta"}] * len(launched)
+
+
+class Copies(TorchDispatchMode):
+    """Notes what is copied from the host to another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and args[0].is_cpu and not out.is_cpu:
+            self.seen.append(args[0])
+        return out
+
+
+@pytest.mark.parametrize("rows", [1, B])
+def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA graph takes no copy of memory that the host may give to others before the replay."""
+    for room in (settle, tops, head, whole):
+        monkeypatch.setattr(room, "launch", lambda *args, **_: None)
+    monkeypatch.setattr(batch, "check_device", lambda device: None)
+    reals = torch.tensor([[0.8, 0.9, 0.05, 1.2, 0.5, 0.25]] * rows, dtype=torch.float64)
+    lists = torch.empty((rows, 9), dtype=torch.int64, device="meta")
+    adjustments = Adjustments(None, None, None, lists, lists, (-1, -3, 5))
+    bad = torch.zeros(rows, dtype=torch.bool)
+    values = torch.empty((rows, V), device="meta")
+    place, wholes = torch.tensor([[1, 2, 3]] * rows), torch.tensor([[50, 1]] * rows)
+    asked = Asked(values, V, reals, wholes, place, bad, adjustments, 0x4321, 1, (0, 1, 2), 3)
+    with Copies() as copies:
+        batch.sample(asked)
+    assert copies.seen == []
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of its own parts
+def test_compiled_code_takes_the_engine(logits: Any) -> None:
+    def step(rows: Any, position: Any) -> Any:
+        return sample(rows, **USUAL, **{**PLACE, "position": position}, **THERE).tokens
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for position in (torch.zeros(B, dtype=torch.int64), torch.arange(B)):
+        assert compiled(logits, position).tolist() == step(logits, position).tolist()
