@@ -14,8 +14,7 @@ inline uint64_t sum_of_words(const uint64_t* words, int64_t count) {
 }
 
 // What the keys from `pivot` up weigh: their masses, or their number where `masses` is null.
-inline uint64_t weight_from(const uint64_t* keys, const uint64_t* masses, int64_t count,
-                            uint64_t pivot) {
+inline uint64_t weight_from(const uint64_t* keys, const uint64_t* masses, int64_t count, uint64_t pivot) {
   uint64_t weight = 0;
   if (!masses) {
     for (int64_t i = 0; i < count; ++i) weight += keys[i] >= pivot;

@@ -160,9 +160,8 @@ class SpanMass {
 inline double natural_log(double z) {
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e00000000;
   constexpr uint64_t kOne = 0x3ff0000000000000;
-  constexpr double G0 = 0x1.5555555555593p-1, G1 = 0x1.999999997fa04p-2,
-                   G2 = 0x1.2492494229359p-2, G3 = 0x1.c71c51d8e78afp-3,
-                   G4 = 0x1.7466496cb03dep-3, G5 = 0x1.39a09d078c69fp-3,
+  constexpr double G0 = 0x1.5555555555593p-1, G1 = 0x1.999999997fa04p-2, G2 = 0x1.2492494229359p-2,
+                   G3 = 0x1.c71c51d8e78afp-3, G4 = 0x1.7466496cb03dep-3, G5 = 0x1.39a09d078c69fp-3,
                    G6 = 0x1.2f112df3e5244p-3;
   uint64_t bits;
   std::memcpy(&bits, &z, sizeof bits);
@@ -174,8 +173,7 @@ inline double natural_log(double z) {
   const double q = f / (2.0 + f);
   const double w = q * q;
   const double v = w * w;
-  const double r =
-      w * (G0 + v * (G2 + v * (G4 + v * G6))) + v * (G1 + v * (G3 + v * G5));
+  const double r = w * (G0 + v * (G2 + v * (G4 + v * G6))) + v * (G1 + v * (G3 + v * G5));
   const double h = (0.5 * f) * f;
   return e * 0x1.62e42feep-1 - ((h - (q * (h + r) + e * 0x1.a39ef35793c76p-33)) - f);
 }

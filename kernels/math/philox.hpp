@@ -29,10 +29,9 @@ static inline Words philox4x32(uint64_t key, Words counter) {
 }
 
 // The uniform U of a draw; purpose 0 is the token.
-static inline uint64_t uniform(uint64_t seed, uint64_t position, uint32_t stream,
-                               uint32_t purpose) {
-  const Words words = philox4x32(seed, {{static_cast<uint32_t>(position),
-                                         static_cast<uint32_t>(position >> 32), stream, purpose}});
+static inline uint64_t uniform(uint64_t seed, uint64_t position, uint32_t stream, uint32_t purpose) {
+  const Words words = philox4x32(
+      seed, {{static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), stream, purpose}});
   return words.word[0] | uint64_t{words.word[1]} << 32;
 }
 

@@ -118,9 +118,7 @@ void for_each_share(const Elements& elements, int shares, const Task& task) {
   };
   parallel_for(
       shares, 1, shares,
-      [](void* context, int64_t share) {
-        (*static_cast<decltype(share_out)*>(context))(share);
-      },
+      [](void* context, int64_t share) { (*static_cast<decltype(share_out)*>(context))(share); },
       const_cast<void*>(static_cast<const void*>(&share_out)));
 }
 
@@ -163,12 +161,11 @@ ExactSum exact_sum(const Kernels& kernels, const Strided& array, int threads) {
 double fixed_sum(const Kernels& kernels, const Strided& array, int threads) {
   const Elements elements(array);
   std::vector<double> totals(static_cast<size_t>(elements.blocks()));
-  for_each_share(elements, choose_shares(elements, threads),
-                 [&](int64_t, int64_t first, int64_t last) {
-                   elements.each_run(first, last, [&](const Numbers& numbers, int64_t block) {
-                     kernels.sums.fixed(numbers, totals.data() + block);
-                   });
-                 });
+  for_each_share(elements, choose_shares(elements, threads), [&](int64_t, int64_t first, int64_t last) {
+    elements.each_run(first, last, [&](const Numbers& numbers, int64_t block) {
+      kernels.sums.fixed(numbers, totals.data() + block);
+    });
+  });
   double sum = 0;
   const DefaultFloatMode mode;
   for (const double total : totals) sum += total;
@@ -185,9 +182,8 @@ double fast_sum(const Kernels& kernels, const Strided& array, int threads) {
   std::vector<double> sums(static_cast<size_t>(shares));
   for_each_share(elements, shares, [&](int64_t share, int64_t first, int64_t last) {
     double sum = 0;
-    elements.each_run(first, last, [&](const Numbers& numbers, int64_t) {
-      sum = plus(sum, kernels.sums.fast(numbers));
-    });
+    elements.each_run(first, last,
+                      [&](const Numbers& numbers, int64_t) { sum = plus(sum, kernels.sums.fast(numbers)); });
     sums[static_cast<size_t>(share)] = sum;
   });
   double total = 0;

@@ -117,9 +117,8 @@ inline void fixed_sums_of(const Numbers& numbers, double* totals) {
 
 void fixed_sums(const Numbers& numbers, double* totals) {
   if (is_half(numbers.dtype)) {
-    each_widened(numbers, [&](const Numbers& wide, int64_t block) {
-      fixed_sums_of<float>(wide, totals + block);
-    });
+    each_widened(numbers,
+                 [&](const Numbers& wide, int64_t block) { fixed_sums_of<float>(wide, totals + block); });
   } else if (numbers.dtype == kFloat32) {
     fixed_sums_of<float>(numbers, totals);
   } else {
@@ -255,7 +254,9 @@ template <class Item>
 inline Doubles load_doubles(const char* source);
 
 template <>
-inline Doubles load_doubles<double>(const char* source) { return load_items<double>(source); }
+inline Doubles load_doubles<double>(const char* source) {
+  return load_items<double>(source);
+}
 
 // Spelled out where GCC widens a vector half by half.
 template <>

@@ -33,9 +33,8 @@ std::vector<const Kernels*> compiled_kernels() {
 namespace {
 
 bool runs_x86_v3() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") &&
-         __builtin_cpu_supports("fma") && __builtin_cpu_supports("lzcnt") &&
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("lzcnt") &&
          __builtin_cpu_supports("movbe") && __builtin_cpu_supports("popcnt");
 }
 
@@ -130,8 +129,7 @@ int choose_threads(const Batch& batch, int threads) {
 template <class Task>
 void for_each_row(const Batch& batch, int threads, Task& task) {
   parallel_for(
-      batch.rows, std::max<int64_t>(1, kLogitsPerRun / batch.vocabulary),
-      choose_threads(batch, threads),
+      batch.rows, std::max<int64_t>(1, kLogitsPerRun / batch.vocabulary), choose_threads(batch, threads),
       [](void* context, int64_t row) {
         const DefaultFloatMode mode;
         (*static_cast<Task*>(context))(row);
@@ -184,17 +182,14 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& 
     Workspace& work = answers.top_count <= most_to_list(batch.vocabulary)
                           ? workspace.with_room(batch.vocabulary, room_to_draw(batch.vocabulary))
                           : all.with_room(batch.vocabulary, room_to_list(answers.top_count));
-    const Adjustment adjustment =
-        adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
-    status[row] =
-        kernels.sample(row_of(batch, row), adjustment, settings[row], reduction, work, outcome);
+    const Adjustment adjustment = adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
+    status[row] = kernels.sample(row_of(batch, row), adjustment, settings[row], reduction, work, outcome);
   };
   for_each_row(batch, threads, sample_row);
 }
 
-void apply_function(const Kernels& kernels, Function function, const Batch& batch,
-                    const double* temperatures, Reduction reduction, int threads, void* target,
-                    uint8_t* status) {
+void apply_function(const Kernels& kernels, Function function, const Batch& batch, const double* temperatures,
+                    Reduction reduction, int threads, void* target, uint8_t* status) {
   auto apply = [&](int64_t row) {
     if (status[row] != kOk) return;
     Workspace& work = workspace.with_room(batch.vocabulary, 0);
@@ -224,8 +219,7 @@ KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments
     if (status[row] != kOk) return;
     ThreadWorkspace all;
     Workspace& work = all.with_room(batch.vocabulary, room_to_list(batch.vocabulary));
-    const Adjustment adjustment =
-        adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
+    const Adjustment adjustment = adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
     int64_t count = 0;
     status[row] = kernels.kept_set(row_of(batch, row), adjustment, settings[row], work, &count);
     auto& kept = rows[static_cast<std::size_t>(row)];

@@ -45,9 +45,8 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& 
 
 // softmax and log_softmax write (rows, vocabulary) float32, logsumexp (rows) float64.
 enum class Function { kSoftmax, kLogSoftmax, kLogSumExp };
-void apply_function(const Kernels& kernels, Function function, const Batch& batch,
-                    const double* temperatures, Reduction reduction, int threads, void* target,
-                    uint8_t* status);
+void apply_function(const Kernels& kernels, Function function, const Batch& batch, const double* temperatures,
+                    Reduction reduction, int threads, void* target, uint8_t* status);
 
 // The kept sets of a batch in rule 3's order, end to end.
 struct KeptSets {

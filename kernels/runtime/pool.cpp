@@ -150,8 +150,7 @@ class Pool {
         idle_.reserve(static_cast<size_t>(workers_) + 1);  // so that no worker need make room
         std::thread(&Pool::serve, this).detach();
       }
-    } catch (const std::exception&) {
-    }
+    } catch (const std::exception&) {}
   }
 
   void remove(const Call& call) {
@@ -229,8 +228,7 @@ int most_threads() {
 
 void limit_threads(int threads) { limit.store(threads, std::memory_order_relaxed); }
 
-void parallel_for(int64_t count, int64_t run_length, int threads, void (*task)(void*, int64_t),
-                  void* context) {
+void parallel_for(int64_t count, int64_t run_length, int threads, void (*task)(void*, int64_t), void* context) {
   Call call;
   call.count = count;
   call.run_length = run_length;
@@ -249,9 +247,7 @@ void parallel_for(int64_t count, int64_t run_length, int threads, void (*task)(v
 extern "C" {
 
 // Found by name in the loaded library.
-__attribute__((visibility("default"))) int fastsample_get_num_threads() {
-  return fastsample::most_threads();
-}
+__attribute__((visibility("default"))) int fastsample_get_num_threads() { return fastsample::most_threads(); }
 __attribute__((visibility("default"))) void fastsample_set_num_threads(int threads) {
   fastsample::limit_threads(threads);
 }

@@ -18,7 +18,7 @@ void limit_threads(int threads);
 // Calls task(context, i) once for each i in [0, count), on the calling thread and up to threads - 1
 // workers; returns when all calls have returned. A thread takes run_length neighbours at a time. The first
 // exception of a task is thrown again here.
-void parallel_for(int64_t count, int64_t run_length, int threads,
-                  void (*task)(void* context, int64_t i), void* context);
+void parallel_for(int64_t count, int64_t run_length, int threads, void (*task)(void* context, int64_t i),
+                  void* context);
 
 }  // namespace fastsample

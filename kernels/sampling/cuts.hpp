@@ -100,8 +100,8 @@ inline uint64_t middle_of_range(const uint64_t* keys, int64_t count) {
 inline uint64_t cut_among(Weighed candidates, int64_t count, uint64_t need, Weighed scratch) {
   bool fooled = false;
   while (count > kFew) {
-    const uint64_t pivot =
-        fooled ? middle_of_range(candidates.keys, count) : median_of_nine(candidates.keys, count);
+    const uint64_t pivot = fooled ? middle_of_range(candidates.keys, count)
+                                  : median_of_nine(candidates.keys, count);
     const uint64_t weight = weight_from(candidates.keys, candidates.masses, count, pivot);
     const int64_t before = count;
     if (weight >= need) {

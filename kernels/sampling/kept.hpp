@@ -65,9 +65,8 @@ __attribute__((always_inline)) inline void add_block_from(Sum& sum, Law law, Loa
   for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
     const Pack logits = each([&](int j) { return load(i + j * kLanes); });
     Power<Pack> v = power(exponents(law, logits));
-    v.half = each([&](int j) {
-      return logits.vector[j] >= bound_at(i + j * kLanes) ? v.half.vector[j] : Floats{};
-    });
+    v.half = each(
+        [&](int j) { return logits.vector[j] >= bound_at(i + j * kLanes) ? v.half.vector[j] : Floats{}; });
     sum.add(v);
   }
 }
@@ -128,9 +127,8 @@ inline uint64_t weigh_from(const Row& row, const Workspace& work, Law law, uint6
 
 template <class Sum>
 double weigh_floats_from(const Row& row, const Workspace& work, Law law, uint64_t key) {
-  return key == lowest_key() && work.is_finite
-             ? weigh_spans<false, Sum>(row, work, law, key, work.float_sums)
-             : weigh_spans<true, Sum>(row, work, law, key, work.float_sums);
+  return key == lowest_key() && work.is_finite ? weigh_spans<false, Sum>(row, work, law, key, work.float_sums)
+                                               : weigh_spans<true, Sum>(row, work, law, key, work.float_sums);
 }
 
 // The top token taken for 1.
@@ -163,8 +161,7 @@ inline uint64_t block_masses(const Kept& kept, int64_t b, uint64_t* masses) {
   const Cut cut(kept.cut);
   for (int64_t i = 0; i < kBlock; i += kLanes) {
     const Floats logits = load(block + 4 * i);
-    const Floats kept_logits =
-        logits >= cut.bound_at(b * kBlock + i) ? logits : fill(-kInfinity);
+    const Floats kept_logits = logits >= cut.bound_at(b * kBlock + i) ? logits : fill(-kInfinity);
     store_masses(masses_of(kept.law, kept_logits), masses + i);
   }
   return sum_of_words(masses, kBlock);

@@ -11,9 +11,7 @@ namespace FASTSAMPLE_ISA {
 namespace {
 
 // T is rounded before it is compared: 1e-50 is 0.
-inline bool is_greedy(const Settings& settings) {
-  return static_cast<float>(settings.temperature) == 0.0f;
-}
+inline bool is_greedy(const Settings& settings) { return static_cast<float>(settings.temperature) == 0.0f; }
 
 // `top_count`: of the tokens that will be told.
 inline Status scan_for(const Row& row, const Settings& settings, int64_t top_count, Workspace& work,
@@ -37,15 +35,13 @@ inline Kept whole_row(const Row& row, const Settings& settings, Reduction reduct
 
 inline Told kept_law(const Kept& kept) {
   const uint64_t cut = kept.whole ? kept.cut : smallest(kept.work.keys, kept.count);
-  const double log_total =
-      kept.reduction == kExact ? log_of(kept.total) : natural_log(kept.weight);
+  const double log_total = kept.reduction == kExact ? log_of(kept.total) : natural_log(kept.weight);
   return {kept.row, kept.reduction, kept.law, 1.0, log_total, cut, true};
 }
 
 // The reports on one row: of the adjusted one (tempered, processed) or of the one as it came (raw).
-inline void report_row(const Row& row, Workspace& work, float top, int64_t token,
-                       const Settings& settings, Reduction reduction, const Told& processed, bool raw,
-                       const Outcome& outcome) {
+inline void report_row(const Row& row, Workspace& work, float top, int64_t token, const Settings& settings,
+                       Reduction reduction, const Told& processed, bool raw, const Outcome& outcome) {
   const uint64_t drawn = key_of(row.logit(token), token);
   bool listed = false;
   for (int64_t i = 0; i < outcome.report_count; ++i) {
@@ -54,8 +50,7 @@ inline void report_row(const Row& row, Workspace& work, float top, int64_t token
     if (!listed && outcome.top_count > 0) first_keys(row, work, top, outcome.top_count);
     listed = true;
     const bool by_mass = report.form == kProcessed || (report.form == kTempered && is_greedy(settings));
-    write_report(by_mass ? processed
-                         : whole_law(row, work, top, raw ? 1.0 : settings.temperature, reduction),
+    write_report(by_mass ? processed : whole_law(row, work, top, raw ? 1.0 : settings.temperature, reduction),
                  work, drawn, outcome.top_count, report);
   }
 }
@@ -88,20 +83,18 @@ inline void write_reports(const Logits& logits, const Settings& settings, const 
   const Row& row = kept.row;
   Workspace& work = kept.work;
   if (wants(outcome, false)) {
-    report_row(row, work, kept.law.top, outcome.tokens[0], settings, kept.reduction, processed, false,
-               outcome);
+    report_row(row, work, kept.law.top, outcome.tokens[0], settings, kept.reduction, processed, false, outcome);
   }
   if (!wants(outcome, true)) return;
   if (row.adjusted()) {
     report_row_as_it_came(logits, settings, kept.reduction, work, processed, outcome);
   } else {
-    report_row(row, work, kept.law.top, outcome.tokens[0], settings, kept.reduction, processed, true,
-               outcome);
+    report_row(row, work, kept.law.top, outcome.tokens[0], settings, kept.reduction, processed, true, outcome);
   }
 }
 
-Status sample(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
-              Reduction reduction, Workspace& work, const Outcome& outcome) {
+Status sample(const Logits& logits, const Adjustment& adjustment, const Settings& settings, Reduction reduction,
+              Workspace& work, const Outcome& outcome) {
   const Row row(logits, adjustment);
   float top;
   const Status status = scan_for(row, settings, outcome.top_count, work, &top);
@@ -126,8 +119,8 @@ Status sample(const Logits& logits, const Adjustment& adjustment, const Settings
 // ---- kept sets ------------------------------------------------------------------------------------------
 
 // Leaves the kept set in work.keys, in rule 3's order, with its masses.
-Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
-                Workspace& work, int64_t* count) {
+Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settings& settings, Workspace& work,
+                int64_t* count) {
   const Row row(logits, adjustment);
   float top;
   *count = 0;
@@ -152,7 +145,12 @@ Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settin
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {FASTSAMPLE_ISA_NAME, sample, kept_set, softmax, log_softmax, logsumexp,
+const Kernels kernels = {FASTSAMPLE_ISA_NAME,
+                         sample,
+                         kept_set,
+                         softmax,
+                         log_softmax,
+                         logsumexp,
                          {fixed_sums, fast_sum, add_exactly}};
 
 }  // namespace FASTSAMPLE_ISA

@@ -38,8 +38,7 @@ inline double logprob(const Told& told, uint64_t key) {
 }
 
 // A law over the whole row: W is the mass of all blocks.
-inline Told whole_law(const Row& row, Workspace& work, float top, double temperature,
-                      Reduction reduction) {
+inline Told whole_law(const Row& row, Workspace& work, float top, double temperature, Reduction reduction) {
   const Law law = {top, scale_of(temperature)};
   if (work.whole_scale != law.scale) {
     Kept all = all_of(row, work, law, 1, reduction);

@@ -17,9 +17,7 @@ inline uint64_t nucleus_need(float top_p, uint64_t total) {
 }
 
 // The float mass that it must reach, and the least integer mass that is as much.
-inline double float_need(float top_p, double weight) {
-  return (static_cast<double>(top_p) - 0x1p-21) * weight;
-}
+inline double float_need(float top_p, double weight) { return (static_cast<double>(top_p) - 0x1p-21) * weight; }
 inline uint64_t as_integer_need(double need) {
   const double units = need * 0x1p40;
   if (!(units > 1 && units < 0x1p63)) return 1;  // not below 2^63: the row has changed since the scan

@@ -81,8 +81,7 @@ Edit& Adjuster::touch(int64_t token) {
   return touched_.back();
 }
 
-void Adjuster::touch_all(const Adjustments& all, int64_t r, int64_t vocabulary,
-                         const Settings& settings) {
+void Adjuster::touch_all(const Adjustments& all, int64_t r, int64_t vocabulary, const Settings& settings) {
   for (int64_t i = 0; i < length_of(all.bias, r); ++i) {
     const int64_t at = all.bias.offsets[r] + i;
     const int64_t token = all.bias.tokens[at];
@@ -113,8 +112,7 @@ void Adjuster::sort_by_block(int64_t vocabulary) {
   }
 }
 
-Adjustment Adjuster::adjust(const Adjustments& all, int64_t r, int64_t vocabulary,
-                            const Settings& settings) {
+Adjustment Adjuster::adjust(const Adjustments& all, int64_t r, int64_t vocabulary, const Settings& settings) {
   Adjustment adjustment = without_edits(all, r, settings);
   const bool penalised = settings.repetition_penalty != 1.0 || settings.frequency_penalty != 0.0 ||
                          settings.presence_penalty != 0.0;

@@ -9,9 +9,7 @@ namespace FASTSAMPLE_ISA {
 namespace {
 
 // Rule 1: an exponent field of 0 (denormal, -0) is +0.
-inline float read(float logit) {
-  return logit < kSmallestNormal && logit > -kSmallestNormal ? 0.0f : logit;
-}
+inline float read(float logit) { return logit < kSmallestNormal && logit > -kSmallestNormal ? 0.0f : logit; }
 
 inline float load_one(const char* source) {
   float logit;
@@ -126,15 +124,12 @@ class Row {
     return use([=](int64_t i) { return load(floats + 4 * i); });
   }
 
-  float logit(int64_t token) const {
-    return read(load_one(block(token / kBlock) + 4 * (token % kBlock)));
-  }
+  float logit(int64_t token) const { return read(load_one(block(token / kBlock) + 4 * (token % kBlock))); }
 
   // What lies some blocks ahead of b, for a pass over the row; and b itself, for a visit.
   __attribute__((always_inline)) void prefetch(int64_t b) const {
     const char* start = logits_.data + kPrefetch;
-    logits_.dtype == kFloat32 ? prefetch_bytes<kBlock * 4>(start, b)
-                              : prefetch_bytes<kBlock * 2>(start, b);
+    logits_.dtype == kFloat32 ? prefetch_bytes<kBlock * 4>(start, b) : prefetch_bytes<kBlock * 2>(start, b);
   }
   __attribute__((always_inline)) void prefetch_block(int64_t b) const {
     logits_.dtype == kFloat32 ? prefetch_bytes<kBlock * 4>(logits_.data, b)
@@ -182,8 +177,8 @@ class Row {
       source = gathered;
     }
     for (int64_t i = 0; i < kBlock; i += kLanes) {
-      store(made_ + i, logits_.dtype == kFloat16 ? widen_float16(source + 2 * i)
-                                                 : widen_bfloat16(source + 2 * i));
+      store(made_ + i,
+            logits_.dtype == kFloat16 ? widen_float16(source + 2 * i) : widen_bfloat16(source + 2 * i));
     }
   }
 
@@ -213,8 +208,7 @@ class Row {
 #if FASTSAMPLE_LANES == 16
     __mmask16 stays;
     if (adjustment_.allowed) {
-      const __m128i bytes =
-          _mm_loadu_si128(reinterpret_cast<const __m128i*>(adjustment_.allowed + token));
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(adjustment_.allowed + token));
       stays = _mm_test_epi8_mask(bytes, bytes);
     } else {
       std::memcpy(&stays, adjustment_.allowed_bits + token / 8, 2);

@@ -180,8 +180,7 @@ inline Finds finds_of(const Workspace& work) {
 // bits are gone through by words: a branch for each vector would be guessed wrong too often.
 template <int kVectors>
 __attribute__((always_inline)) inline int64_t add_found(Finds finds, int64_t count, const char* vectors,
-                                                        const uint32_t (&found)[kVectors],
-                                                        int64_t first) {
+                                                        const uint32_t (&found)[kVectors], int64_t first) {
   constexpr int kWord = 64 / kLanes;  // vectors whose bits fill a word
   for (int start = 0; start < kVectors; start += kWord) {
     uint64_t word = 0;

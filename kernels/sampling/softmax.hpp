@@ -79,8 +79,7 @@ inline void write_one_hot(const Row& row, const Workspace& work, float top, floa
   target[first] = hot;
 }
 
-Status softmax(const Logits& logits, double temperature, Reduction reduction, Workspace& work,
-               float* target) {
+Status softmax(const Logits& logits, double temperature, Reduction reduction, Workspace& work, float* target) {
   const Row row(logits, {});
   float top;
   const Status status = scan<false>(row, work, &top);

@@ -85,8 +85,7 @@ inline int64_t list_spread(const Kept& kept, const Bracket& bracket, int64_t vec
     const int64_t first = i * all / vectors * kLanes;
     const char* vector = kept.row.block(first / kBlock) + 4 * (first % kBlock);
     const Floats logits = load(vector);
-    const uint32_t found[1] = {at_least(logits, low.bound_at(first)) &
-                               ~at_least(logits, high.bound_at(first))};
+    const uint32_t found[1] = {at_least(logits, low.bound_at(first)) & ~at_least(logits, high.bound_at(first))};
     count = add_found(finds, count, vector, found, first);
   }
   return write_keys(finds, count, kept.work.keys);
@@ -152,8 +151,8 @@ Guess guess_by_spread(const Kept& kept, const Bracket& bracket, uint64_t need, i
   const double squares = kByMass ? sum_of_squares(kept.work.masses, count) : weight;
   const double share = static_cast<double>(need - bracket.above) /
                        static_cast<double>(bracket.below - bracket.above);
-  const double slack =
-      1.5 * __builtin_sqrt(share * (1 - share) * squares) + weight / static_cast<double>(count);
+  const double slack = 1.5 * __builtin_sqrt(share * (1 - share) * squares) +
+                       weight / static_cast<double>(count);
   const Spread spread = {count, static_cast<double>(all) / static_cast<double>(vectors)};
   Guess guess = guess_around<kByMass>(kept, spread, weight, share * weight, slack);
   guess.low = guess.low > bracket.low ? guess.low : bracket.low;
@@ -165,8 +164,7 @@ template <bool kByMass>
 Guess guess_cut(const Kept& kept, const Bracket& bracket, uint64_t need, int round) {
   constexpr int64_t kSpread = 4096;
   constexpr int kRounds = 5;
-  return round < kRounds ? guess_by_spread<kByMass>(kept, bracket, need, kSpread << round)
-                         : halve(bracket);
+  return round < kRounds ? guess_by_spread<kByMass>(kept, bracket, need, kSpread << round) : halve(bracket);
 }
 
 // ---- the search -----------------------------------------------------------------------------------------

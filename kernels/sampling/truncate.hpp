@@ -103,8 +103,7 @@ inline void keep_from(Kept& kept, const Found& found, bool by_mass) {
 // ---- cuts of candidates ---------------------------------------------------------------------------------
 
 inline uint64_t cut_by_count(const Kept& kept, int64_t k) {
-  return cut_among(candidates(kept, false), kept.count, static_cast<uint64_t>(k),
-                   scratch(kept, false));
+  return cut_among(candidates(kept, false), kept.count, static_cast<uint64_t>(k), scratch(kept, false));
 }
 
 inline uint64_t cut_by_mass(const Kept& kept, uint64_t need) {

@@ -81,9 +81,7 @@ inline Floats add_exact_product(Floats a, Floats b, Floats c) {
   return a * b + c;
 #endif
 }
-inline Floats add_exact_product(Floats a, Floats b, float c) {
-  return add_exact_product(a, b, fill(c));
-}
+inline Floats add_exact_product(Floats a, Floats b, float c) { return add_exact_product(a, b, fill(c)); }
 
 // a + b where maxima are taken too: AVX-512's units that multiply are idle there, those that add are not.
 inline Floats add_beside_maxima(Floats a, Floats b) {
@@ -142,8 +140,7 @@ inline uint32_t at_least(Floats a, Floats b) {
 #if FASTSAMPLE_LANES == 16
   return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GE_OQ);
 #elif FASTSAMPLE_LANES == 8
-  return static_cast<uint32_t>(
-      _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GE_OQ)));
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GE_OQ)));
 #elif defined(__x86_64__)
   return static_cast<uint32_t>(_mm_movemask_ps(_mm_cmpge_ps((__m128)a, (__m128)b)));
 #elif defined(__aarch64__)
@@ -189,15 +186,11 @@ inline Ints seconds(Ints a, Ints b) {
   return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 #elif FASTSAMPLE_LANES == 8
-inline Ints interleave_low(Ints a, Ints b) {
-  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-}
+inline Ints interleave_low(Ints a, Ints b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
 inline Ints interleave_high(Ints a, Ints b) {
   return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
-inline Ints seconds(Ints a, Ints b) {
-  return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
-}
+inline Ints seconds(Ints a, Ints b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15); }
 #else
 inline Ints interleave_low(Ints a, Ints b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
 inline Ints interleave_high(Ints a, Ints b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }

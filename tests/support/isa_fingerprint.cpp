@@ -55,8 +55,7 @@ struct Memory {
   Workspace work = {};
 
   Memory() {
-    uint64_t** const places[] = {&work.sums, &work.keys, &work.masses, &work.keys_left,
-                                 &work.masses_left};
+    uint64_t** const places[] = {&work.sums, &work.keys, &work.masses, &work.keys_left, &work.masses_left};
     for (int i = 0; i < 5; ++i) {
       words[i].resize(kRoom + kPadding);
       *places[i] = words[i].data();
@@ -95,8 +94,7 @@ Settings make_settings(Random& random, int vocabulary) {
   return settings;
 }
 
-void add_answers(const Logits& logits, const Settings& settings, Workspace& work,
-                 Fingerprint& print) {
+void add_answers(const Logits& logits, const Settings& settings, Workspace& work, Fingerprint& print) {
   int64_t token = -1, kept = 0, ranks[3], top_tokens[3 * kTop];
   double logprobs[3], top_logprobs[3 * kTop];
   const int64_t top = logits.vocabulary < kTop ? logits.vocabulary : kTop;
@@ -106,8 +104,7 @@ void add_answers(const Logits& logits, const Settings& settings, Workspace& work
                   top_logprobs + f * kTop};
   }
   work.room = 512;  // less than some rows have: these are cut in place
-  const Status status =
-      kernels.sample(logits, {}, settings, kExact, work, {&token, 1, &kept, reports, 3, top});
+  const Status status = kernels.sample(logits, {}, settings, kExact, work, {&token, 1, &kept, reports, 3, top});
   print.add(uint64_t{status});
   if (status != kOk) return;
   print.add(static_cast<uint64_t>(token));

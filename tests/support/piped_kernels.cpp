@@ -61,9 +61,7 @@ struct Lists {
   Array offsets;
   Array tokens;
   Array values;
-  TokenLists lists() const {
-    return {offsets.of<int64_t>(), tokens.of<int64_t>(), values.of<float>()};
-  }
+  TokenLists lists() const { return {offsets.of<int64_t>(), tokens.of<int64_t>(), values.of<float>()}; }
 };
 
 struct Job {
@@ -85,8 +83,7 @@ void sample(const Kernels& kernels, const Asked& asked, const Batch& batch, cons
   std::vector<int64_t> tokens(size_of(asked.rows * asked.draws)), kept(size_of(asked.rows));
   std::vector<double> logprobs(size_of(told)), top_logprobs(size_of(told * asked.top_count));
   std::vector<int64_t> ranks(size_of(told)), top_tokens(size_of(told * asked.top_count));
-  Answers answers = {tokens.data(), asked.draws,       kept.data(),
-                     {},            asked.top_count,   logprobs.data(),
+  Answers answers = {tokens.data(), asked.draws,       kept.data(),        {}, asked.top_count, logprobs.data(),
                      ranks.data(),  top_tokens.data(), top_logprobs.data()};
   for (int64_t form = 0; form < asked.forms; ++form) {
     answers.forms.push_back(static_cast<Form>(form));
@@ -110,8 +107,7 @@ void apply(const Kernels& kernels, const Asked& asked, const Batch& batch, const
   }
   const bool one = function == Function::kLogSumExp;
   void* const target = one ? static_cast<void*>(numbers.data()) : floats.data();
-  apply_function(kernels, function, batch, temperatures.data(), reduction_of(asked), 1, target,
-                 status.data());
+  apply_function(kernels, function, batch, temperatures.data(), reduction_of(asked), 1, target, status.data());
   if (one) {
     give(numbers);
   } else {
@@ -122,11 +118,10 @@ void apply(const Kernels& kernels, const Asked& asked, const Batch& batch, const
 void answer(const Kernels& kernels, const Asked& asked) {
   const Job job;
   const int64_t step = asked.dtype == kFloat32 ? 4 : 2;
-  const Batch batch = {job.values.of<char>(), asked.rows, asked.vocabulary, asked.columns * step,
-                       step,                  static_cast<DType>(asked.dtype)};
-  const Adjustments all = {job.mask.of<char>(), asked.mask_stride,      asked.mask_count,
-                           asked.mask_is_bits != 0, job.bias.lists(), job.prompt.lists(),
-                           job.output.lists()};
+  const Batch batch = {job.values.of<char>(), asked.rows, asked.vocabulary,
+                       asked.columns * step,  step,       static_cast<DType>(asked.dtype)};
+  const Adjustments all = {job.mask.of<char>(), asked.mask_stride,  asked.mask_count,  asked.mask_is_bits != 0,
+                           job.bias.lists(),    job.prompt.lists(), job.output.lists()};
   const Settings* settings = job.plan.of<Settings>();
   std::vector<uint8_t> status(size_of(asked.rows));
   if (asked.door == 0) {
