@@ -1,4 +1,4 @@
-"""The house keeps its shape: arrows point down, public names are exact, every example runs."""
+"""The architecture: which package imports which, public names, and examples that run."""
 
 from __future__ import annotations
 
@@ -8,59 +8,165 @@ import doctest
 import importlib
 import inspect
 from enum import EnumMeta
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import fastsample
 from fastsample.engines import has_native
+from tests.support.case_loop import CaseLoop
 
 PACKAGE = Path(fastsample.__file__).parent
-FLOORS = (
-    ("_version", "checks", "dlpack", "memory", "reference_rows", "turn", "_native", "jit"),
-    ("torch_rule", "torch_rule.limbs", "torch_rule.rows"),
-    ("latency", "logits", "params", "reference_mass", "jit.keys", "jit.mode", "jit.settings"),
-    ("reference_reductions", "torch_rule.mass"),
-    ("reference", "reference_sums", "torch_rule.settings"),
-    ("reference_laws", "jit.mass", "torch_rule.adjust", "torch_rule.filters"),
-    ("torch_rule.head", "torch_rule.whole", "torch_rule.tell"),
-    ("torch_rule.batch", "torch_rule.laws", "triton_rule", "triton_rule.launch"),
-    ("triton_rule.numbers",),
-    ("triton_rule.table",),
-    ("triton_rule.tops", "triton_rule.cuts"),
-    ("triton_rule.head", "triton_rule.whole"),
-    ("adjustments", "jit.draws", "jit.select"),
-    ("result", "job", "jit.adjust", "jit.row", "torch_rule.given", "torch_rule.lay"),
-    ("torch_rule.doors", "triton_rule.settle"),
-    ("triton_rule.batch",),
-    ("torch_rule.op",),
-    ("adjusted", "jit.fixed", "jit.laws"),
-    ("engines.native", "engines.numba", "engines.reference", "engines.torch", "engines.triton"),
-    ("engines",),
-    ("drawing", "info", "reduce", "sequences", "threads"),
-    ("device",),
-    ("functions", "kept", "roster", "sample"),
-    ("members", "top"),
-    ("sampler",),
-    ("table",),
-    ("proof.child", "proof.flush", "proof.memory", "proof.report", "proof.rows"),
-    ("proof.cases",),
-    ("proof.answers",),
-    ("proof.vocabulary", "proof.ways"),
-    ("proof.invariants",),
-    ("proof.conditions", "proof.ledger"),
-    ("proof.shown",),
-    ("proof.run",),
-    ("proof",),
-    ("verify",),
-    ("",),
-    ("files", "naive", "plots", "stopwatch"),
-    ("demo", "bench", "proof_page"),
-    ("cli",),
-    ("__main__",),
-)
-FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-EXTRAS = {"typer", "rich", "torch", "triton", "numba", "matplotlib", "threadpoolctl"}
+
+NUMBERS_OF_THE_RULE = {"engines.reference.mass", "engines.reference.rows"}
+"""Where constants, status codes and number formats of the rule stand."""
+
+ARROWS: dict[str, set[str]] = {
+    "__main__": {"cli.app"},
+    "cli": {"fastsample", "verification"},
+    "fastsample": {"_version", "api.*", "params.*", "engines.reference", "verification.*"},
+    "verification": {"api.*", "engines", "engines.reference.*"},
+    "api": {"_native", "_version", "params.*", "inputs.*", "engines.*"},
+    "inputs": {"params.*"},
+    "params": set(),
+    "engines": {"engines.*"},
+    "engines.execution": {"engines", "engines.contract", "engines.reference.*"},
+    "engines.contract": {"inputs.*", "params.table"},
+    "engines.reference": {"engines.contract", "params.table"},
+    "engines.native": {"_native", "engines.contract", "params.table"},
+    "engines.numba": {"engines.contract", "params.table", *NUMBERS_OF_THE_RULE},
+    "engines.torch": {"engines.contract", "params.table", *NUMBERS_OF_THE_RULE},
+    "engines.triton": {"engines.contract", "params.table", *NUMBERS_OF_THE_RULE, "engines.torch.*"},
+}
+"""What each package may import of others: a module, or with ".*" all below it as well.
+
+A module belongs to the longest name here that it begins with, and may import its own package. The
+registry is the module `engines`; `verification` exports the types of its report.
+"""
+
+_PARSE = "arguments are parsed and results made here: that moves to `api`"
+_TENSORS = "arguments on a device are parsed here: that moves to `inputs`"
+_CALLS = "the proof calls the parser and the engine of a call by themselves"
+
+KNOWN_EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("cli.bench", "api.info"): "`cpu_name` is not public",
+    ("engines.execution", "api.result"): _PARSE,
+    ("engines.execution", "inputs.logits"): _PARSE,
+    ("engines.execution", "inputs.logits_processors"): _PARSE,
+    ("engines.execution", "params.parameters"): _PARSE,
+    ("engines.execution", "params.validation"): _PARSE,
+    ("engines.numba.row", "engines.reference"): "the number of min_p is computed in each engine",
+    ("engines.torch.operator", "engines.triton.batch"): "one operator of torch for both engines",
+    ("engines.torch.tensor_args", "inputs.logits"): _TENSORS,
+    ("engines.torch.tensor_args", "params.parameters"): _TENSORS,
+    ("engines.torch.tensor_args", "params.validation"): _TENSORS,
+    ("verification.backends", "_native"): "the registry does not list instruction sets",
+    ("verification.calls", "engines.execution"): _CALLS,
+    ("verification.calls", "inputs.logits"): _CALLS,
+    ("verification.calls", "inputs.logits_processors"): _CALLS,
+    ("verification.calls", "params.parameters"): _CALLS,
+    ("verification.invariants", "params.parameters"): "imports `SamplingParams` past the API",
+    ("verification.verify", "inputs.logits"): "checks the rows of the caller",
+    ("verification.verify", "params.parameters"): "checks the seed of the caller",
+    ("verification.verify", "params.validation"): "checks the seed of the caller",
+}
+"""Imports against the arrows, each with its reason. An import that is gone must leave the list."""
+
+
+def module_name(path: Path) -> str:
+    """Name of a source file's module within the package; "fastsample" is the package itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__") or "fastsample"
+
+
+SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+MODULES = {*SOURCES, "_native"}
+
+
+def origin_of(node: ast.ImportFrom, module: str, is_package: bool) -> str:
+    """Full name of the module that a `from` import of a module names."""
+    if not node.level:
+        return node.module or ""
+    parents = ["fastsample", *(module.split(".") if module != "fastsample" else [])]
+    kept = parents[: len(parents) - node.level + is_package]
+    return ".".join([*kept, *([node.module] if node.module else [])])
+
+
+def imports_in(source: str, module: str, is_package: bool = False) -> set[str]:
+    """Modules of the package that a source imports, anywhere in it."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = origin_of(node, module, is_package)
+            names += [f"{origin}.{alias.name}" for alias in node.names]
+    inside = [name.partition(".")[2] for name in names if name.split(".")[0] == "fastsample"]
+    modules = {name if name in MODULES else name.rpartition(".")[0] for name in inside}
+    return {name or "fastsample" for name in modules} - {module}
+
+
+def imported_modules(module: str) -> set[str]:
+    """Modules of the package that a module imports."""
+    path = SOURCES[module]
+    return imports_in(path.read_text(encoding="utf-8"), module, path.name == "__init__.py")
+
+
+def package_of(module: str) -> str:
+    """The package of the table that a module belongs to."""
+    parts = module.split(".")
+    heads = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next(head for head in heads if head in ARROWS)
+
+
+def test_import_reader_reads_every_form() -> None:
+    source = """
+import numpy, fastsample.api.info
+from fastsample import sample, _native
+from fastsample.params.validation import SEED as seed
+from . import something
+from .mass import ln
+def late():
+    from ..reference import mass
+    from .. import contract as c
+"""
+    common = {"_native", "api.info", "fastsample", "params.validation"}
+    torch = {"engines.torch", "engines.torch.mass"}
+    assert imports_in(source, "engines.torch.x") == common | torch | {
+        *("engines.contract", "engines.reference.mass")
+    }
+    assert imports_in("from .table import x", "params", is_package=True) == {"params.table"}
+
+
+def is_allowed(module: str, imported: str) -> bool:
+    """Whether the table has an arrow from a module to another."""
+    package = package_of(module)
+    if imported in MODULES - {"_native", "_version"} and package_of(imported) == package:
+        return True
+    parts = imported.split(".")
+    trees = {".".join(parts[:n]) + ".*" for n in range(1, len(parts) + 1)}
+    return bool(ARROWS[package] & {imported, *trees})
+
+
+def test_imports_follow_the_arrows() -> None:
+    against = {
+        (module, imported)
+        for module in SOURCES
+        if module != "_version"
+        for imported in imported_modules(module)
+        if not is_allowed(module, imported)
+    }
+    assert sorted(against) == sorted(KNOWN_EXCEPTIONS)
+
+
+def test_imports_have_no_cycle() -> None:
+    order = TopologicalSorter({module: imported_modules(module) for module in SOURCES})
+    assert len(tuple(order.static_order())) == len(MODULES)
+
+
+# ---------------------------------------------------------------- public names
+
 SHOWN_ELSEWHERE = {"Candidate", "KeptSet", "TopTokens"}  # by the functions that return them
 PUBLIC = [
     "RULE_VERSION",
@@ -88,108 +194,35 @@ PUBLIC = [
 ]
 
 
-def room_of(path: Path) -> str:
-    """Name of a module within the package; "" is the package itself."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
-
-
-SOURCES = {room_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-
-
-def named_room(dotted: str) -> str:
-    """The room that a dotted name within the package belongs to."""
-    return dotted if dotted in FLOOR_OF else dotted.rpartition(".")[0]
-
-
-def absolute(node: ast.ImportFrom, room: str, is_package: bool) -> str:
-    """Full name of the module that a `from` import names."""
-    if not node.level:
-        return node.module or ""
-    parents = ["fastsample", *room.split(".")] if room else ["fastsample"]
-    kept = parents[: len(parents) - node.level + (1 if is_package else 0)]
-    return ".".join([*kept, *([node.module] if node.module else [])])
-
-
-def imported_rooms(room: str) -> set[str]:
-    """Rooms that a room imports, anywhere in its source."""
-    path = SOURCES[room]
-    names = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = absolute(node, room, path.name == "__init__.py")
-            names += [f"{module}.{alias.name}" for alias in node.names]
-    inside = (name.partition(".")[2] for name in names if name.split(".")[0] == "fastsample")
-    return {named_room(name) for name in inside}
-
-
-@pytest.mark.parametrize("room", SOURCES)
-def test_imports_go_down(room: str) -> None:
-    upward = [name for name in imported_rooms(room) if FLOOR_OF[name] >= FLOOR_OF[room]]
-    assert upward == []
-
-
-@pytest.mark.parametrize("room", ["bench", "files", "naive", "plots", "stopwatch"])
-def test_tools_use_public_names(room: str) -> None:
-    """Measuring and drawing need no more than a user has."""
-    inner = {name for name in imported_rooms(room) if FLOOR_OF[name] < FLOOR_OF[""]}
-    assert inner <= set(PUBLIC)
-
-
-def test_import_reader_reads_every_form() -> None:
-    assert imported_rooms("adjustments") == {"checks", "dlpack", "logits", "memory"}
-    inner = {f"engines.{name}" for name in ("native", "numba", "reference", "torch", "triton")}
-    assert imported_rooms("engines") == {*inner, "job"}
-    assert imported_rooms("engines.native") == {"_native", "adjustments", "job"}
-    assert imported_rooms("checks") == set()
-
-
 def test_public_names() -> None:
     assert sorted(fastsample.__all__) == sorted(PUBLIC)
     assert all(hasattr(fastsample, name) for name in PUBLIC)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_public_names_are_explained(name: str) -> None:
-    thing = getattr(fastsample, name)
-    if not callable(thing):
-        return
-    text = inspect.getdoc(thing) or ""
-    assert ">>> " in text or name in SHOWN_ELSEWHERE
-    if isinstance(thing, EnumMeta):
-        assert all(member.name in text for member in thing)
-        return
-    for parameter in inspect.signature(thing).parameters:
-        assert parameter in text, parameter
+def test_docstrings_explain_public_names() -> None:
+    """An example in each, and every parameter of a function or member of an enumeration."""
+    with CaseLoop() as cases:
+        for name in PUBLIC:
+            thing = getattr(fastsample, name)
+            if not callable(thing):
+                continue
+            text = inspect.getdoc(thing) or ""
+            parts = [one.name for one in thing] if isinstance(thing, EnumMeta) else None
+            if parts is None:
+                parts = list(inspect.signature(thing).parameters)
+            with cases.case(name):
+                assert ">>> " in text or name in SHOWN_ELSEWHERE
+                assert [part for part in parts if part not in text] == []
 
 
-@pytest.mark.parametrize("room", SOURCES)
-def test_numba_is_the_engine_s_own(room: str) -> None:
-    """What Numba compiles is asked for by the Numba engine alone, so others do not load it."""
-    asked = {name for name in imported_rooms(room) if name.split(".")[0] == "jit"}
-    assert not asked or room == "engines.numba" or room.split(".")[0] == "jit"
-
-
-@pytest.mark.parametrize("room", SOURCES)
-def test_torch_is_loaded_by_those_who_draw_with_it(room: str) -> None:
-    """The rule in torch is asked for by its engine and the way over a device alone."""
-    asked = {name for name in imported_rooms(room) if name.split(".")[0] == "torch_rule"}
-    allowed = room in ("engines.torch", "engines.triton", "device") or room.split(".")[0] in (
-        "torch_rule",
-        "triton_rule",
-    )
-    assert not asked or allowed
-
-
-@pytest.mark.parametrize("name", ["sample", "kept_set", "filter_logits"])
-def test_signatures_have_the_fields_and_their_defaults(name: str) -> None:
-    parameters = inspect.signature(getattr(fastsample, name)).parameters
-    left_out = set() if name == "sample" else {"seed"}
-    for field in dataclasses.fields(fastsample.SamplingParams):
-        if field.name not in left_out:
-            assert parameters[field.name].default == field.default, field.name
+def test_signatures_have_the_fields_and_their_defaults() -> None:
+    with CaseLoop() as cases:
+        for name in ("sample", "kept_set", "filter_logits"):
+            parameters = inspect.signature(getattr(fastsample, name)).parameters
+            for field in dataclasses.fields(fastsample.SamplingParams):
+                if name == "sample" or field.name != "seed":
+                    with cases.case(f"{name}({field.name}=)"):
+                        assert parameters[field.name].default == field.default
 
 
 @pytest.mark.skipif(not has_native(), reason="fastsample._native is not built")
@@ -216,18 +249,32 @@ def test_the_stub_is_the_extension() -> None:
     }
 
 
-@pytest.mark.parametrize("room", SOURCES)
-def test_examples_run(room: str) -> None:
-    if room == "__main__":
-        pytest.skip("it is a command: running it is its test")
-    if room in ("engines.native", "threads") and not has_native():
-        pytest.skip("fastsample._native is not built")
+# ---------------------------------------------------------------- examples
+
+NEEDS = {"api.threads": "threadpoolctl"}
+"""Packages that examples of a module import, where the module itself does not."""
+EXTRAS = {"typer", "rich", "torch", "triton", "numba", "matplotlib", "threadpoolctl"}
+
+
+def missing_extra(module: str) -> bool:
+    """Import a module; True where a package of one of the extras is not installed."""
     try:
-        module = importlib.import_module(f"fastsample.{room}".rstrip("."))
-        if room == "threads":
-            importlib.import_module("threadpoolctl")
+        importlib.import_module(f"fastsample.{module}" if module != "fastsample" else module)
+        importlib.import_module(NEEDS.get(module, "fastsample"))
     except ModuleNotFoundError as error:
         if error.name not in EXTRAS:
             raise
-        pytest.skip(f"{error.name} is not installed")
-    assert doctest.testmod(module).failed == 0
+        return True
+    return False
+
+
+def test_examples_in_docstrings_run() -> None:
+    built = {"engines.native", "api.threads"}
+    with CaseLoop() as cases:
+        for module in SOURCES:
+            if module == "__main__" or (module in built and not has_native()):
+                continue
+            with cases.case(module):
+                if not missing_extra(module):
+                    name = f"fastsample.{module}" if module != "fastsample" else module
+                    assert doctest.testmod(importlib.import_module(name)).failed == 0

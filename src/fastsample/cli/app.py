@@ -15,12 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fastsample._version import __version__
-from fastsample.api.candidates import Candidate, candidates
-from fastsample.api.info import info as machine_info
-from fastsample.api.sample import sample
-from fastsample.engines.reference import order
-from fastsample.params.parameters import SamplingParams
+from fastsample import Candidate, SamplingParams, __version__, candidates, sample
+from fastsample import info as machine_info
 
 from . import demo as material
 from .bench import bench, described, figures, filters
@@ -184,7 +180,9 @@ def with_drawn(
     """Add the drawn token after the listed ones, unless it is among them."""
     if drawn is None or any(c.token == drawn for c in listed):
         return listed
-    rank = int(np.flatnonzero(order(logits) == drawn)[0]) + 1
+    before = logits > logits[drawn]
+    before[:drawn] |= logits[:drawn] == logits[drawn]
+    rank = int(np.count_nonzero(before)) + 1
     return [*listed, candidates(logits, rank, **filters(params))[-1]]
 
 

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.inputs.logits_processors import Adjustments
+from fastsample.inputs.logits_processors import Adjustments, Csr
+
+__all__ = ["Adjustments", "Csr", "Job", "KeptSets", "Outcome"]
 
 _KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
 """What kernels call the logits, by the character of the array's dtype."""

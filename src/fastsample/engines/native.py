@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample import _native
-from fastsample.inputs.logits_processors import Adjustments
 
-from .contract import Job, KeptSets, Outcome
+from .contract import Adjustments, Job, KeptSets, Outcome
 
 make_step = _native.Step
 make_draw = _native.Draw

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines import reference
 from fastsample.engines.contract import Job, KeptSets, Outcome
+from fastsample.engines.reference import rows as reference
 
 from .fixed import FixedRow
 from .float_mode import DefaultMode

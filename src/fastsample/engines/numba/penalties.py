@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.engines.contract import Adjustments, Csr
 from fastsample.engines.reference.rows import read
-from fastsample.inputs.logits_processors import Adjustments, Csr
 
 from .settings import Settings
 

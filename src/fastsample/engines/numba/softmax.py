@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines import reference
+from fastsample.engines.reference import mass as reference
 
 from .ordinal import ALL, logits_of
 from .row import Law, Row, scale_of

@@ -85,7 +85,7 @@ def processed(seen: Trace) -> NDArray[np.float64]:
 
     Examples
     --------
-    >>> from fastsample.reference import trace
+    >>> from fastsample.engines.reference import trace
     >>> processed(trace(np.zeros(3, dtype=np.float32), top_k=2)).round(12).tolist()
     [-0.69314718056, -0.69314718056, -inf]
     """

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fastsample.inputs import logits_processors as checked
+from fastsample.engines import contract as checked
 
 from .penalties import Adjustments
 
