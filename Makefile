@@ -10,11 +10,11 @@
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`;
 #                                               JOBS=2 is how many tests run at a time, in both
-#   make bench                                  what a token costs: tables, and speed.json, speed.svg
+#   make bench                                  what a token costs: tables, and performance.json, performance.svg
 #                                               in .benchmarks; a few minutes in which nothing else
 #                                               may run. TORCH=... adds torch to the rivals, README=1
-#                                               writes the tables into README.md and docs/speed.md,
-#                                               the picture to docs/speed.svg; NOISY=1 goes on, and
+#                                               writes the tables into README.md and docs/performance.md,
+#                                               the picture to docs/performance.svg; NOISY=1 goes on, and
 #                                               says so, where something else runs
 #   make clean                                  removes all that the above made
 

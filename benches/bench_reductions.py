@@ -1,4 +1,4 @@
-"""What a promise costs: exact and fixed against fast; and sums of plain arrays beside others' sums.
+"""The cost of determinism: exact and fixed against fast; and sums of plain arrays.
 
 python benches/publish.py --only reductions
 """
@@ -25,16 +25,16 @@ ABOUT = {"contender": OURS, "source": ROWS.source, "vocabulary": ROWS.vocabulary
 NUMBERS = 1_000_000
 ARRAYS = 8
 
-each_promise = pytest.mark.parametrize("reduction", ["exact", "fixed"])
+each_reduction = pytest.mark.parametrize("reduction", ["exact", "fixed"])
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def limit_of(reduction: str, name: str) -> float | None:
-    """Tell the most that a promise aims to cost, in the same call under fast."""
+    """Return the target: the time of the same call under fast, multiplied by this."""
     return FIXED_LIMIT if reduction == "fixed" else exact_limit(name)
 
 
-@each_promise
+@each_reduction
 @pytest.mark.parametrize(
     "setting", (*SETTINGS, *edges(ROWS.vocabulary)), ids=lambda setting: setting.name
 )
@@ -50,7 +50,7 @@ def test_draw(bench: Bench, setting: Setting, reduction: str) -> None:
     bench.compare(sampler(reduction), rows, sampler("fast"), **ABOUT, **about)
 
 
-@each_promise
+@each_reduction
 def test_softmax(bench: Bench, reduction: str) -> None:
     """Softmax of a row into an array that is there."""
     rows = bench.rows(ROWS)

@@ -1,4 +1,4 @@
-"""Every setting on every set of rows, ours and the rivals, each in turns with one `np.max`."""
+"""Every setting on every set of rows: fastsample and its rivals, interleaved with `np.max`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from conftest import Bench
 
 WIDE = 128_000
-"""The limits are of vocabularies from this size on: below, a call costs what its row does."""
+"""Targets apply from this vocabulary size on: below, call overhead dominates."""
 
 SETS = (*published(), *of_the_file(), RowSet(GENERATOR, 32_000), RowSet(GENERATOR, 262_144))
 """Each vocabulary of 32,000, 49,152, 151,936 and 262,144 is among them."""

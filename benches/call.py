@@ -1,6 +1,6 @@
-"""What a call costs beside its kernels: rows of 16 tokens, in every form that logits come in.
+"""Call overhead: rows of 16 tokens, for every type of logits.
 
-Each form is called in a loop of its own, warm, on one thread; a figure is the median of several
+Each call is timed in a loop of its own, warm, on one thread; a figure is the median of several
 loops. Nothing else may run meanwhile.
 
     python benches/call.py [--vocabulary 16] [--repeat 15]
@@ -27,13 +27,13 @@ CALLS = 5_000
 
 
 def sampling(logits: Any, **how: Any) -> Callable[[], object]:
-    """Call one sampler again and again."""
+    """Call one sampler repeatedly."""
     sampler = fastsample.Sampler(**{**SETTINGS, **how}, seed=1, n_threads=1)
     return lambda: sampler(logits)
 
 
 def drawing(logits: Any) -> Callable[[], object]:
-    """Call `sample` at one position after the other."""
+    """Call `sample` at increasing positions."""
     position = count()
     return lambda: fastsample.sample(
         logits, **SETTINGS, seed=1, position=next(position), n_threads=1
@@ -41,7 +41,7 @@ def drawing(logits: Any) -> Callable[[], object]:
 
 
 def forms_of(rows: NDArray[np.float32]) -> dict[str, Callable[[], object]]:
-    """Give each call its name; those of torch only where it is installed."""
+    """Name each call; those of torch only where it is installed."""
     row, half = rows[0].copy(), rows[0].astype(np.float16)
     forms = {
         "sampler(row)": sampling(row),
@@ -66,7 +66,7 @@ def forms_of(rows: NDArray[np.float32]) -> dict[str, Callable[[], object]]:
 
 
 def microseconds(call: Callable[[], object], repeat: int) -> NDArray[np.float64]:
-    """Time loops of a call: microseconds a call, by loop."""
+    """Time loops of a call: microseconds per call, by loop."""
     call()
     timeit.timeit(call, number=CALLS)
     return np.array(timeit.repeat(call, number=CALLS, repeat=repeat)) / CALLS * 1e6
@@ -76,7 +76,7 @@ def main(
     vocabulary: Annotated[int, typer.Option(min=4)] = 16,
     repeat: Annotated[int, typer.Option(min=1)] = 15,
 ) -> None:
-    """Print one line a form."""
+    """Print one line per call."""
     rows = np.random.default_rng(0).normal(size=(32, vocabulary)).astype(np.float32)
     load = os.getloadavg()[0]
     table = Table("call", "median us", "best us")

@@ -24,7 +24,7 @@ if find_spec("pytest_benchmark") is None:
     collect_ignore_glob = ["bench_*.py"]
 else:
     import machine
-    from turns import Turns
+    from interleave import Interleaved
 
 SMOKE_VOCABULARY = 2_048
 
@@ -64,7 +64,7 @@ def quiet_load(patience: float) -> float:
 
 
 def is_noisy(config: pytest.Config) -> bool:
-    """Tell whether the figures are for nobody else: the machine is busy, or may be."""
+    """Tell whether the figures must not be published: the machine is, or may be, busy."""
     return bool(config.option.noisy) or config.stash[LOAD] > machine.QUIET
 
 
@@ -99,7 +99,7 @@ def facts(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Bench:
-    """What a bench does with its rows: fit them to the session, take turns, write down."""
+    """Rows for a bench, and its interleaved timing, recorded in the JSON."""
 
     benchmark: Any
     facts: dict[str, Any]
@@ -126,33 +126,33 @@ class Bench:
         partner: str = "np.max",
         **about: Any,
     ) -> None:
-        """Time `call` on each item in turns with another, and write both down.
+        """Time `call` on each item, interleaved with another call, and record both.
 
         Parameters
         ----------
         call, items, other, other_items
-            As `Turns` has them; the other gets the same items where none are given.
+            As in `Interleaved`; the other call gets the same items by default.
         tokens : int
             How many tokens a call of either gives.
         partner : str
             What the other is called in tables.
         **about
-            What the table has to know: table, contender, setting, source, vocabulary, limit, and
-            isa, threads, batch, dtype where they are not the usual ones.
+            Columns of the table: table, contender, setting, source, vocabulary, limit, and isa,
+            threads, batch, dtype where they differ from the defaults.
         """
-        turns = Turns(call, items, other, items if other_items is None else other_items)
-        told = {"isa": fastsample.info()["isa"], "threads": 1, "batch": 1, "dtype": "float32"}
-        told.update({"partner": partner, **about})
+        interleaved = Interleaved(call, items, other, items if other_items is None else other_items)
+        columns = {"isa": fastsample.info()["isa"], "threads": 1, "batch": 1, "dtype": "float32"}
+        columns.update({"partner": partner, **about})
         self.benchmark.group = " | ".join(
-            str(told[name])
+            str(columns[name])
             for name in ("table", "setting", "source", "vocabulary", "batch", "dtype")
         )
-        outcome = turns.run(self.benchmark, tokens)
+        outcome = interleaved.run(self.benchmark, tokens)
         if outcome is None:
             return
         self.benchmark.extra_info.update(
             **self.facts,
-            **told,
+            **columns,
             us=outcome.median * 1e6,
             p99_us=outcome.p99 * 1e6,
             partner_us=outcome.partner * 1e6,

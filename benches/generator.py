@@ -1,8 +1,8 @@
-"""A generator of rows that look like a language model's, for whoever has no recorded ones.
+"""A generator of rows that look like a language model's, where no recorded ones are at hand.
 
 Sorted, a model's logits are two things: a bulk, which follows a normal distribution down to the
-hundredth token or so, and a head of a few tokens that the context asks for, which stand out of it.
-Row i of a seed, with `rng = numpy.random.default_rng([seed, i])` asked in this order:
+hundredth token or so, and a head of a few likely tokens, far above the bulk.
+Row i of a seed, with `rng = numpy.random.default_rng([seed, i])` called in this order:
 
     width      uniform in [3.8, 5.2): the standard deviation of the bulk
     bulk       V times width * normal, float32
@@ -12,8 +12,8 @@ Row i of a seed, with `rng = numpy.random.default_rng([seed, i])` asked in this 
     head       h logits: the bulk's largest + lift * (uniform in [0, 1)) - (uniform in [0, 4))
 
 Tokens are in no order, where real vocabularies have the frequent ones in the first blocks: that is
-harder for a sampler that skips blocks. `python benches/shape.py` shows the nuclei of these rows
-beside those of recorded ones.
+harder for a sampler that skips blocks. `python benches/row_statistics.py` prints the sizes of the
+nuclei of these rows and of recorded ones.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The engines on a GPU: equal to native first, then timed next to what else draws there.
+"""Benchmark the engines on a GPU, after checking that their tokens equal native's.
 
     python benches/gpu.py                    # V = 151,936; under 8 minutes
     python benches/gpu.py --vocabulary 4096  # smaller rows
 
-First tokens and kept counts of every setting and dtype are held to native's: one that differs ends
-it. Then each contender is timed (gpu_clock.py) on batches of 1 to 512 rows that lie on the device,
-its rivals (gpu_rivals.py) too. The floor is what reading the rows once takes: their bytes over the
-bandwidth of a copy on this device. The JSON has every figure. Without a GPU it says so, times
-nothing, and holds to native what runs without one: torch, and Triton in its interpreter.
+First, tokens and kept counts of every setting and dtype are compared with native's; a difference
+ends the run. Then the engines and their rivals (gpu_rivals.py) are timed (gpu_clock.py) on batches
+of 1 to 512 rows on the device. The floor is the time to read the rows once: their bytes over the
+bandwidth of a copy on this device. The JSON has every figure. Without a GPU nothing is timed; the
+engines that run there are still compared: torch, and Triton in its interpreter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpu_clock import bandwidth, times_of
 from gpu_rivals import RIVALS, Draw
 from rich.console import Console
 from rows import GENERATOR, RowSet
-from settings import GPU_AIMS, SETTINGS, Setting
+from settings import GPU_TARGETS, SETTINGS, Setting
 from tables import Figure, Sheet, as_table, number
 from torch import Tensor
 
@@ -41,7 +41,7 @@ ENGINES = ("triton", "torch")
 BATCHES = (1, 8, 64, 256, 512)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DRAWS = 16
-"""Tokens drawn from each row where engines are held to native."""
+"""Tokens drawn from each row to compare an engine with native."""
 
 INTERPRETED_VOCABULARY, INTERPRETED_ROWS = 2_100, 2
 LIMIT = 400.0
@@ -58,7 +58,7 @@ class UnequalError(RuntimeError):
 
 
 def absent(engine: str) -> str | None:
-    """Tell why an engine cannot be asked here, None where it can."""
+    """Return why an engine cannot run here, or None."""
     try:
         resolve(engine)
     except RuntimeError as error:
@@ -66,13 +66,13 @@ def absent(engine: str) -> str | None:
     return None
 
 
-def held(engine: str, rows: Tensor, device: str, setting: Setting, draws: int = DRAWS) -> int:
-    """Hold an engine's tokens and kept counts to native's; return how many tokens that were.
+def compare(engine: str, rows: Tensor, device: str, setting: Setting, draws: int = DRAWS) -> int:
+    """Compare an engine's tokens and kept counts with native's; return the number of tokens.
 
     Raises
     ------
     UnequalError
-        Some differ.
+        They differ.
     """
     how = {**setting.params, "seed": 3, "position": 1, "stream": "row", "n": draws}
     expected = fastsample.sample(rows, **how)
@@ -88,30 +88,30 @@ def held(engine: str, rows: Tensor, device: str, setting: Setting, draws: int = 
     return expected.tokens.numel()
 
 
-def held_all(engine: str, rows: Tensor, device: str, draws: int = DRAWS) -> int:
-    """Hold every setting in every dtype; return how many tokens were compared."""
+def compare_all(engine: str, rows: Tensor, device: str, draws: int = DRAWS) -> int:
+    """Compare every setting in every dtype; return the number of tokens."""
     return sum(
-        held(engine, rows.to(dtype), device, setting, draws)
+        compare(engine, rows.to(dtype), device, setting, draws)
         for dtype in DTYPES
         for setting in SETTINGS
     )
 
 
-def held_in_a_child() -> int | str:
-    """Hold Triton to native in its interpreter, which a process is started with, on small rows."""
+def compare_in_subprocess() -> int | str:
+    """Compare interpreted Triton with native on small rows, in a process started for it."""
     command = [sys.executable, str(HERE), "--interpreted"]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    told = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if told.returncode:
-        raise UnequalError(told.stderr.strip())
-    return json.loads(told.stdout)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise UnequalError(done.stderr.strip())
+    return json.loads(done.stdout)
 
 
-def held_interpreted() -> int | str:
-    """Compare in the child: how many tokens that were, or why it cannot be."""
+def compare_interpreted() -> int | str:
+    """Compare in the subprocess: return the number of tokens, or why Triton cannot run."""
     why = absent("triton")
     rows = generated(INTERPRETED_VOCABULARY, INTERPRETED_ROWS)
-    return held_all("triton", rows, "cpu", INTERPRETED_ROWS) if why is None else why
+    return compare_all("triton", rows, "cpu", INTERPRETED_ROWS) if why is None else why
 
 
 def generated(vocabulary: int, count: int | None = None) -> Tensor:
@@ -123,7 +123,7 @@ def generated(vocabulary: int, count: int | None = None) -> Tensor:
 
 
 def ours(engine: str, setting: Setting, batch: int) -> Draw:
-    """A draw as a server calls it: positions in a tensor, tokens into one that is there."""
+    """A draw as in a server: positions are a tensor, tokens go into an existing one."""
     position = torch.zeros(batch, dtype=torch.int64, device="cuda")
     out = torch.empty_like(position)
     how = {**setting.params, "seed": 1, "stream": "row", "engine": engine, "on_invalid": "mark"}
@@ -131,7 +131,7 @@ def ours(engine: str, setting: Setting, batch: int) -> Draw:
 
 
 def rivals_of(setting: Setting, rows: Tensor, console: Console) -> dict[str, Draw]:
-    """The rivals that can draw at a setting here; one that fails on some rows is told of."""
+    """The rivals that support a setting here; one that fails is named and left out."""
     able = {}
     for name, make in RIVALS.items():
         draw = make(setting)
@@ -147,16 +147,16 @@ def rivals_of(setting: Setting, rows: Tensor, console: Console) -> dict[str, Dra
 
 
 def inputs_of(pool: Tensor, batch: int, cache: int) -> list[Tensor]:
-    """Batches of more bytes than twice the cache, if there are as many: 2 to 128."""
+    """2 to 128 batches: more bytes than twice the cache, if the pool has as many."""
     count = min(128, max(2, -(-2 * cache // pool[:batch].nbytes)), len(pool) // batch)
     return [pool[at * batch : (at + 1) * batch] for at in range(count)]
 
 
 def pool_of(rows: Tensor) -> Tensor:
-    """Two of the largest batches on the device: rows, and rows whose tokens were moved around."""
+    """Twice the largest batch on the device: rows, and the same rows with tokens rotated."""
     there = rows.cuda()
     count = -(-2 * max(BATCHES) // len(rows))
-    return torch.cat([there.roll(977 * turn, 1) for turn in range(count)])
+    return torch.cat([there.roll(977 * i, 1) for i in range(count)])
 
 
 def figures(
@@ -176,31 +176,39 @@ def figures(
                     **{"setting": setting.name, "batch": batch, "contender": name},
                     **{"us": times.best, "graph_us": times.graph, "eager_us": times.eager},
                     **{"floor_us": floor, "ratio": times.best / floor},
-                    "aim_us": GPU_AIMS.get((setting.name, batch)),
+                    "target_us": GPU_TARGETS.get((setting.name, batch)),
                 }
 
 
-# ---------------------------------------------------------------- what is shown
+# ---------------------------------------------------------------- output
 
 
 def sheet_of(found: list[Figure], title: str) -> Sheet:
-    """One line a setting and batch: every contender's microseconds, and the first one's ratio.
+    """One line per setting and batch: every contender's microseconds, and the first one's ratio.
 
-    "!" stands where ours is over its aim or behind a rival, "~" where a call was not in a graph.
+    "!" marks an engine of ours that misses its target or is slower than a rival, "~" a call that
+    was not captured in a graph.
     """
     names = list(dict.fromkeys(figure["contender"] for figure in found))
-    header = ["setting", "B", *names, "floor", f"{names[0]} / floor", "aim"] if names else []
+    header = ["setting", "B", *names, "floor", f"{names[0]} / floor", "target"] if names else []
     cells: dict[tuple[str, int], dict[str, Figure]] = {}
     for figure in found:
         cells.setdefault((figure["setting"], figure["batch"]), {})[figure["contender"]] = figure
     lines = []
     for (setting, batch), here in cells.items():
-        told = [_cell(here[name]) if name in here else "" for name in names]
+        times = [_cell(here[name]) if name in here else "" for name in names]
         first = next(iter(here.values()))
         mark = " !" if is_behind(list(here.values())) else ""
         ratio = f"{first['ratio']:.2f}{mark}"
         lines.append(
-            [setting, str(batch), *told, number(first["floor_us"]), ratio, number(first["aim_us"])]
+            [
+                setting,
+                str(batch),
+                *times,
+                number(first["floor_us"]),
+                ratio,
+                number(first["target_us"]),
+            ]
         )
     return Sheet(title, header, lines)
 
@@ -210,78 +218,79 @@ def _cell(figure: Figure) -> str:
 
 
 def is_behind(here: list[Figure]) -> bool:
-    """Whether the first of these is over its aim, or slower than a rival."""
-    first, aim = here[0], here[0]["aim_us"]
+    """Whether the first of these misses its target, or is slower than a rival."""
+    first, target = here[0], here[0]["target_us"]
     rivals = [figure["us"] for figure in here if figure["contender"] not in ENGINES]
-    return first["us"] > min([*rivals, first["us"] if aim is None else aim])
+    return first["us"] > min([*rivals, first["us"] if target is None else target])
 
 
 def device_facts() -> dict[str, Any] | None:
-    """Tell what the figures are of; None without a GPU."""
+    """Describe the GPU; None without one."""
     if not torch.cuda.is_available():
         return None
-    told = {}
+    versions = {}
     for name in ("triton", "flashinfer-python"):
         try:
-            told[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            told[name] = "not installed"
+            versions[name] = "not installed"
     return {
         "name": torch.cuda.get_device_name(),
         "capability": torch.cuda.get_device_capability(),
         "cuda": torch.version.cuda,
-        "versions": told,
+        "versions": versions,
     }
 
 
-def said(console: Console, where: str, told: int | str) -> int | str:
-    """Print what came of holding an engine to native, and hand it on."""
-    what = f"not asked: {told}" if isinstance(told, str) else f"{told:,} tokens equal native's"
-    console.print(f"{where}: {what}", soft_wrap=True)
-    return told
+def report(console: Console, name: str, result: int | str) -> int | str:
+    """Print the outcome of a comparison with native, and return it."""
+    text = f"not run: {result}" if isinstance(result, str) else f"{result:,} tokens equal native's"
+    console.print(f"{name}: {text}", soft_wrap=True)
+    return result
 
 
 def without_a_gpu(console: Console, vocabulary: int) -> dict[str, int | str]:
-    """Hold to native what runs here."""
-    console.print("no GPU that torch can use is here: nothing is timed, no graph is made")
+    """Compare the engines that run without a GPU."""
+    console.print("torch finds no GPU: nothing is timed, no graph is captured")
     small = generated(vocabulary, INTERPRETED_ROWS)
     return {
-        "triton": said(console, "triton, interpreted", held_in_a_child()),
-        "torch": said(console, "torch on the CPU", held_all("torch", small, "cpu")),
+        "triton": report(console, "triton, interpreted", compare_in_subprocess()),
+        "torch": report(console, "torch on the CPU", compare_all("torch", small, "cpu")),
     }
 
 
 def on_the_gpu(console: Console, vocabulary: int) -> tuple[dict[str, int | str], list[Figure]]:
-    """Hold to native, then time and print."""
+    """Compare with native, then time and print."""
     started = time.monotonic()
     rows = generated(vocabulary)
     equal = {
-        engine: said(console, engine, absent(engine) or held_all(engine, rows, "cuda"))
+        engine: report(console, engine, absent(engine) or compare_all(engine, rows, "cuda"))
         for engine in ENGINES
     }
     engines = [name for name in ENGINES if isinstance(equal[name], int)]
-    speed, pool = bandwidth(), pool_of(rows)
-    console.print(f"a copy moves {speed / 1e9:,.0f} GB/s; microseconds a batch, V = {vocabulary:,}")
+    copy_rate, pool = bandwidth(), pool_of(rows)
+    console.print(f"copy bandwidth: {copy_rate / 1e9:,.0f} GB/s")
     found: list[Figure] = []
-    for figure in figures(pool, engines, speed, console):
+    for figure in figures(pool, engines, copy_rate, console):
         found.append(figure)
         if time.monotonic() - started > LIMIT:
-            console.print(f"{LIMIT:.0f} seconds are over: the rest is not timed")
+            console.print(f"stopped after {LIMIT:.0f} seconds: the rest is not timed")
             break
-    console.print(as_table(sheet_of(found, f"V = {vocabulary:,}: microseconds a batch")))
+    console.print(as_table(sheet_of(found, f"V = {vocabulary:,}: microseconds per batch")))
     return equal, found
 
 
 def main(
     vocabulary: Annotated[int, typer.Option(min=1_001)] = 151_936,
-    to: Annotated[Path, typer.Option(help="the JSON")] = HERE.parents[1] / ".benchmarks/gpu.json",
+    to: Annotated[Path, typer.Option(help="Path of the JSON.")] = HERE.parents[1]
+    / ".benchmarks/gpu.json",
     interpreted: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Check, time, print one table and write JSON."""
     console, device, found = Console(width=150), device_facts(), []
     try:
         if interpreted:
-            print(json.dumps(held_interpreted()))
+            print(json.dumps(compare_interpreted()))
             return
         if device is None:
             equal = without_a_gpu(console, vocabulary)
@@ -290,9 +299,9 @@ def main(
             equal, found = on_the_gpu(console, vocabulary)
     except UnequalError as error:
         raise SystemExit(str(error)) from error
-    told = {"device": device, "host": machine.facts(), "equal": equal, "figures": found}
+    result = {"device": device, "host": machine.facts(), "equal": equal, "figures": found}
     to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(json.dumps(told, indent=1), encoding="utf-8")
+    to.write_text(json.dumps(result, indent=1), encoding="utf-8")
     console.print(f"written: {to}", soft_wrap=True)
 
 

@@ -64,14 +64,14 @@ def flashinfer_draw(setting: Setting) -> Draw | None:
         logits = rows / temperature
         if top_k and top_p < 1:
             return sampling.top_k_top_p_sampling_from_logits(logits, top_k, top_p)
-        law = torch.softmax(logits, 1)
+        probabilities = torch.softmax(logits, 1)
         if top_k:
-            return sampling.top_k_sampling_from_probs(law, top_k)
+            return sampling.top_k_sampling_from_probs(probabilities, top_k)
         if top_p < 1:
-            return sampling.top_p_sampling_from_probs(law, top_p)
+            return sampling.top_p_sampling_from_probs(probabilities, top_p)
         if min_p > 0:
-            return sampling.min_p_sampling_from_probs(law, min_p)
-        return sampling.sampling_from_probs(law)
+            return sampling.min_p_sampling_from_probs(probabilities, min_p)
+        return sampling.sampling_from_probs(probabilities)
 
     return draw
 

@@ -1,4 +1,4 @@
-"""Whether this machine is quiet enough for figures that are shown to others, and what it is."""
+"""Whether this machine is idle enough to publish figures, and its description."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import fastsample
 from fastsample.cli.interleave import QUIET, load_average
 
 HOPELESS = 2.0
-"""A load average above this does not settle while one waits: something runs that goes on."""
+"""A load average above this will not settle in the time that is waited."""
 
 
 class BusyError(RuntimeError):
-    """Something else runs here: a figure would be of both."""
+    """Other work runs on this machine, which would distort the figures."""
 
 
 def settled_load(
@@ -28,15 +28,15 @@ def settled_load(
     load: Callable[[], float] = load_average,
     sleep: Callable[[float], None] = time.sleep,
 ) -> float:
-    """Wait until the machine is quiet, for at most so many seconds, and return the load average.
+    """Wait until the machine is idle, for at most `patience` seconds; return the load average.
 
-    A build just before leaves a load average above the bound for a minute. That it waits is told
-    at once.
+    A build just before leaves a load average above the bound for a minute. A line on standard error
+    says that it waits.
 
     Raises
     ------
     BusyError
-        It did not become quiet.
+        The machine stayed busy.
     """
     pause, waited = 5.0, 0.0
     while (found := load()) > QUIET:
@@ -59,7 +59,7 @@ def settled_load(
 
 
 def versions() -> dict[str, str]:
-    """Tell the versions of all that is timed; torch where it is installed."""
+    """Return the versions of everything that is timed; torch where it is installed."""
     found = {"python": platform.python_version(), "fastsample": fastsample.__version__}
     for name in ("numpy", "torch"):
         try:
@@ -70,7 +70,7 @@ def versions() -> dict[str, str]:
 
 
 def facts() -> dict[str, Any]:
-    """Tell what every figure has to be read with, and that does not change in a session."""
+    """Describe the machine: recorded with every figure."""
     return {
         "cpu": cpuinfo.get_cpu_info().get("brand_raw") or platform.machine(),
         "cores": fastsample.info()["threads"],
@@ -80,6 +80,6 @@ def facts() -> dict[str, Any]:
 
 
 def _numpy_simd() -> list[str]:
-    """Tell the instruction sets that NumPy found: np.max is only as fast as they are."""
+    """Return the instruction sets that NumPy uses: they decide how fast `np.max` is."""
     config: Any = np.show_config(mode="dicts")
     return list(config.get("SIMD Extensions", {}).get("found", []))

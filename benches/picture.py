@@ -1,4 +1,4 @@
-"""README's picture: what a token costs in each setting, ours and the rivals, on one scale."""
+"""README's figure: the time per token by setting, for fastsample and its rivals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def points(report: Report, source: str, vocabulary: int) -> dict[str, list[tuple[int, float]]]:
-    """Give (line of the setting, microseconds) of everyone that has a figure on these rows."""
+    """Return (line of the setting, microseconds) of each contender on these rows."""
     found: dict[str, list[tuple[int, float]]] = {name: [] for name in STYLES}
     for line, setting in enumerate(SETTINGS):
         for figure in report.of(
@@ -34,7 +34,7 @@ def points(report: Report, source: str, vocabulary: int) -> dict[str, list[tuple
 
 
 def draw(report: Report, sets: list[tuple[str, int]], path: Path) -> None:
-    """Draw a panel per set of rows, and write it as SVG; equal figures give equal bytes."""
+    """Draw one panel per set of rows as SVG; equal figures give equal bytes."""
     with matplotlib.rc_context({"svg.hashsalt": "fastsample", "svg.fonttype": "none"}):
         canvas = Canvas(figsize=(10, 4), layout="constrained")
         panels = canvas.subplots(1, len(sets), sharey=True, squeeze=False)[0]
@@ -43,7 +43,7 @@ def draw(report: Report, sets: list[tuple[str, int]], path: Path) -> None:
                 lines, times = zip(*places, strict=True) if places else ((), ())
                 axes.scatter(times, lines, label=name, zorder=2, **STYLES[name])
             axes.set_xscale("log")
-            axes.set_xlabel("microseconds a token")
+            axes.set_xlabel("microseconds per token")
             axes.set_title(f"{source}, V = {vocabulary:,}", fontsize="medium")
             axes.grid(axis="x", which="both", color="0.9", zorder=0)
         panels[0].set_yticks(range(len(SETTINGS)), [setting.name for setting in SETTINGS])

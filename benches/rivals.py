@@ -1,8 +1,8 @@
-"""What a draw is measured against: one table, by setting. Each takes a row and returns a token.
+"""The samplers that fastsample is compared with. Each takes a row and returns a token.
 
-Rivals draw from the same law as `fastsample.sample`, up to their floating-point sums, with random
-numbers of their own. They are written as one would write them for speed, except for the one that is
-here because it is what people write first.
+They sample from the same distribution as `fastsample.sample`, up to their floating-point sums, with
+their own random numbers. All are written for speed but the full sort, which is what people write
+first.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Draw = Callable[[NDArray[np.float32]], int]
 
 OURS, FULL_SORT, NUMPY, TORCH = "fastsample", "NumPy, full sort", "NumPy, argpartition", "torch"
 FIRST_TRY = 1_024
-"""How many tokens the nucleus is first looked for in; then 8 times as many, and so on."""
+"""The nucleus is searched among this many tokens first, then among 8 times as many, and so on."""
 
 
 def full_sort(params: SamplingParams) -> Draw:
-    """Sort the row, as in fastsample/naive.py."""
+    """Sort the row, as in fastsample/cli/baseline.py."""
     return NaiveSampler(params)
 
 
@@ -100,12 +100,12 @@ RIVALS: dict[str, Callable[[SamplingParams], Draw]] = {
 
 
 def rivals_of(params: SamplingParams) -> list[str]:
-    """Name those that differ from each other here: without a filter nobody sorts."""
+    """List the rivals that differ for these parameters: without a filter, no rival sorts."""
     return [name for name in RIVALS if name != FULL_SORT or _filters(params)]
 
 
 def is_installed(name: str) -> bool:
-    """Tell whether a rival can be made."""
+    """Whether a rival's library is installed."""
     return name != TORCH or find_spec("torch") is not None
 
 

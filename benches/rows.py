@@ -1,4 +1,4 @@
-"""The rows that benches time on: recorded, generated or spiteful, in every dtype that is taken.
+"""The rows that benches time on: recorded, generated or adversarial, in every dtype that is taken.
 
 A set holds 64 rows, so that a row is read from the third-level cache or from memory, as after a
 model's last layer, and never from the second-level cache.
@@ -90,7 +90,7 @@ def of_the_file() -> tuple[RowSet, ...]:
     return tuple(RowSet(FILE, v) for v in (own, 151_936, 32_000) if v <= own)
 
 
-# ---------------------------------------------------------------- spiteful rows
+# ---------------------------------------------------------------- adversarial rows
 
 
 def _clustered(row: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -121,7 +121,7 @@ def _normal(row: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.random.default_rng(abs(int(row[0] * 1e6))).standard_normal(row.size, np.float32)
 
 
-SPITEFUL: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+ADVERSARIAL: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
     "sorted": np.sort,
     "reversed": lambda row: np.sort(row)[::-1],
     "clustered": _clustered,
@@ -141,10 +141,10 @@ SPITEFUL: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
 def rows_of(
     rows: RowSet, shape: str | None = None, seconds: float = WARM_SECONDS
 ) -> NDArray[np.float32]:
-    """Make and warm the rows of a set, as they are or in a spiteful shape, or remember them."""
+    """Make and warm the rows of a set, as they are or in an adversarial shape, or remember them."""
     made = rows.rows()
     if shape is not None:
-        made = np.stack([SPITEFUL[shape](row) for row in made])
+        made = np.stack([ADVERSARIAL[shape](row) for row in made])
     warm(made, seconds)
     return made
 

@@ -1,4 +1,4 @@
-"""The settings that benches time, and the most that each may cost, in `np.max` of the same rows."""
+"""The settings that benches time, and their targets in multiples of `np.max` of the same rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import fastsample
 
 @dataclass(frozen=True)
 class Setting:
-    """Parameters of a draw by a name, and the ratio that they aim to stay under."""
+    """Sampling parameters by name, and the target for their ratio."""
 
     name: str
     limit: float
@@ -34,15 +34,15 @@ SETTINGS = (
 
 SOFTMAX_LIMIT = 3.0
 AVX2_MARGIN = 1.4
-SPITEFUL_MARGIN = 3.0
+ADVERSARIAL_MARGIN = 3.0
 FIXED_LIMIT = 1.03
-FULL_LAW = ("T .8", "softmax")
-"""Whose work is one law of a whole row."""
+FULL_SOFTMAX = ("T .8", "softmax")
+"""Settings whose work is one softmax over the vocabulary."""
 
 
-GPU_AIMS = {("usual chain", 1): 40.0, ("usual chain", 64): 60.0}
-GPU_AIMS |= {("top_p .9", batch): 2 * aim for (_, batch), aim in GPU_AIMS.items()}
-"""Most microseconds a batch may take on an H100 or H200, by setting and size of the batch."""
+GPU_TARGETS = {("usual chain", 1): 40.0, ("usual chain", 64): 60.0}
+GPU_TARGETS |= {("top_p .9", batch): 2 * us for (_, batch), us in GPU_TARGETS.items()}
+"""Targets on an H100 or H200: microseconds per batch, by setting and batch size."""
 
 
 def by_name(name: str) -> Setting:
@@ -51,23 +51,23 @@ def by_name(name: str) -> Setting:
 
 
 def with_logprobs(setting: Setting) -> float:
-    """Tell the limit of a setting with 20 raw log-probabilities: a law of the whole row, and .3.
+    """Return the target of a setting with 20 raw log-probabilities: one softmax of the row, and .3.
 
-    That law is at temperature 1. A draw from a whole row at another one needs a second law, for
-    which the limit has no room.
+    That softmax is at temperature 1. A draw over the vocabulary at another temperature needs a
+    second one, which the target does not allow for.
     """
     return max(setting.limit, by_name("T .8").limit) + 0.3
 
 
 def exact_limit(name: str) -> float | None:
-    """Tell the most that exact masses aim to cost, in fast ones; None where nothing is aimed at."""
-    return 1.6 if name in FULL_LAW else 1.03 if name == "usual chain" else None
+    """Return the target of exact, in multiples of fast; None where there is no target."""
+    return 1.6 if name in FULL_SOFTMAX else 1.03 if name == "usual chain" else None
 
 
 def edges(vocabulary: int) -> tuple[Setting, ...]:
-    """Settings whose numbers lie where a way to choose changes, held to their neighbours' limits.
+    """Settings at which the selection algorithm changes, with the targets of similar settings.
 
-    Just more tokens than a row has blocks of 128, half of the row, and a nucleus of nearly all.
+    One token more than a row has blocks of 128, half of the row, and a nucleus of nearly the row.
     """
     blocks, half = vocabulary // 128 + 1, vocabulary // 2
     top_k, nucleus = by_name("top_k 1000, T .8").limit, by_name("top_p .95, T 1.5").limit

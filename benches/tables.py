@@ -1,4 +1,4 @@
-"""Tables of a finished run: pytest-benchmark's JSON in, text for terminal and README out."""
+"""Format the JSON of a bench run as tables, for the terminal and for the pages."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from settings import SETTINGS
 Figure = dict[str, Any]
 FLOOR = "np.max"
 SLOW_FLOOR = 1.25
-"""An `np.max` that took so many times what others of the same rows did is no floor to stand on."""
+"""Above this multiple of its usual time on the same rows, an `np.max` measurement is unreliable."""
 
 EXACT, FIXED = "exact", "fixed"
 
-COSTS = ("logprobs", "softmax", "AVX2", "dtype", "batch", "threads")
+OPTIONS = ("logprobs", "softmax", "AVX2", "dtype", "batch", "threads")
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a run measured: a figure per bench, as benches/conftest.py writes it into extra_info."""
+    """The measurements of a run: one per bench, as benches/conftest.py writes them."""
 
     figures: list[Figure]
     noisy: bool
 
     def of(self, **wanted: Any) -> list[Figure]:
-        """Figures that have all these values."""
+        """Select the measurements with these values."""
         return [
             figure
             for figure in self.figures
@@ -41,7 +41,7 @@ class Report:
         ]
 
     def is_doubtful(self, figure: Figure) -> bool:
-        """Whether its `np.max` was slow: its ratio is then too low, and may pass for no reason."""
+        """Whether its `np.max` was slow, which makes its ratio too low."""
         if figure["partner"] != FLOOR:
             return False
         about = {name: figure[name] for name in ("source", "vocabulary", "partner")}
@@ -51,7 +51,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table as text."""
+    """A table of strings."""
 
     title: str
     header: list[str]
@@ -59,7 +59,7 @@ class Sheet:
 
 
 def read_report(path: Path) -> Report:
-    """Read pytest-benchmark's JSON; benches that only skipped have no figure."""
+    """Read the JSON of pytest-benchmark."""
     text = path.read_text(encoding="utf-8")
     try:
         document = json.loads(text)
@@ -72,39 +72,39 @@ def read_report(path: Path) -> Report:
 
 
 def one(figures: Iterable[Figure]) -> Figure | None:
-    """The figure, where there is one."""
+    """Return the first measurement, or None."""
     return next(iter(figures), None)
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Write a number with so many digits that count, never as a power of ten."""
+    """Format a number with this many significant digits, without an exponent."""
     if value is None:
         return ""
-    whole = f"{value:.{digits}g}"
-    return f"{float(whole):,.0f}" if "e" in whole or abs(value) >= 10 ** (digits - 1) else whole
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if "e" in text or abs(value) >= 10 ** (digits - 1) else text
 
 
 def over(figure: Figure) -> bool:
-    """Whether a figure misses what it aims at."""
+    """Whether a measurement misses its target."""
     return figure["limit"] is not None and figure["ratio"] > figure["limit"]
 
 
 def ratio(report: Report, figure: Figure) -> str:
-    """Write a ratio, with a mark where it is over, and one where it cannot be relied on."""
+    """Format a ratio: `!` misses the target, `?` has an unreliable `np.max`."""
     marks = f"{' !' if over(figure) else ''}{' ?' if report.is_doubtful(figure) else ''}"
     return f"{figure['ratio']:.2f}{marks}"
 
 
 def sets_of(report: Report) -> list[tuple[str, int]]:
-    """The sets of rows of the first table, in the order that they are shown in."""
+    """List the sets of rows of the settings tables, in the order of the page."""
     sources = (SMOLLM2, GENERATOR, FILE)
     found = {(f["source"], f["vocabulary"]) for f in report.of(table="settings")}
     return sorted(found, key=lambda key: (sources.index(key[0]), key[1]))
 
 
 def settings_sheet(report: Report, source: str, vocabulary: int) -> Sheet:
-    """Every setting on one set of rows: ours, the floor, the rivals; microseconds a token."""
-    header = ["setting", OURS, "p99", "np.max", "in np.max", "aim", FULL_SORT, NUMPY, TORCH]
+    """Every setting on one set of rows: fastsample, `np.max` and the rivals."""
+    header = ["setting", OURS, "p99", "np.max", "x np.max", "target", FULL_SORT, NUMPY, TORCH]
     lines = []
     for setting in SETTINGS:
         here = {
@@ -119,14 +119,14 @@ def settings_sheet(report: Report, source: str, vocabulary: int) -> Sheet:
         rivals = [number(here[name]["us"]) if name in here else "" for name in header[-3:]]
         times = [number(ours[name]) for name in ("us", "p99_us", "partner_us")]
         lines.append([setting.name, *times, ratio(report, ours), number(ours["limit"]), *rivals])
-    return Sheet(f"{source}, V = {vocabulary:,}: microseconds a token", header, lines)
+    return Sheet(f"{source}, V = {vocabulary:,}: microseconds per token", header, lines)
 
 
-def costs_sheet(report: Report) -> Sheet:
-    """What each choice costs, against what it is an alternative to."""
-    header = ["", "setting", "us", "against", "us", "ratio", "aim", "GB/s"]
+def options_sheet(report: Report) -> Sheet:
+    """The cost of each option, against its alternative."""
+    header = ["option", "setting", "us", "compared with", "us", "ratio", "target", "GB/s"]
     lines = []
-    for table in COSTS:
+    for table in OPTIONS:
         for figure in report.of(table=table):
             kind = {
                 "softmax": figure["contender"],
@@ -146,12 +146,14 @@ def costs_sheet(report: Report) -> Sheet:
                     number(figure["bytes_per_second"] / 1e9),
                 ]
             )
-    return Sheet("what a choice costs: generator, V = 151,936, a token", header, lines)
+    return Sheet("cost of options: generator, V = 151,936, per token", header, lines)
 
 
 def reductions_sheet(report: Report) -> Sheet:
-    """Each promise against fast, which promises nothing; both took turns with it."""
-    header = ["setting", "fast, us", EXACT, "in fast", "aim", FIXED, "in fast", "aim"]
+    """The exact and fixed reductions against fast, which guarantees nothing."""
+    header = ["setting", "fast, us"]
+    for reduction in (EXACT, FIXED):
+        header += [f"{reduction}, us", "x fast", "target"]
     lines = []
     for setting in dict.fromkeys(f["setting"] for f in report.of(table="reductions")):
         here = report.of(table="reductions", setting=setting)
@@ -160,7 +162,7 @@ def reductions_sheet(report: Report) -> Sheet:
             figure = one(f for f in here if f["reduction"] == reduction)
             line += ["", "", ""] if figure is None else _against(report, figure)
         lines.append(line)
-    return Sheet("what a promise costs: generator, V = 151,936, a token", header, lines)
+    return Sheet("cost of determinism: generator, V = 151,936, per token", header, lines)
 
 
 def _against(report: Report, figure: Figure) -> list[str]:
@@ -168,8 +170,8 @@ def _against(report: Report, figure: Figure) -> list[str]:
 
 
 def sums_sheet(report: Report) -> Sheet:
-    """Sums of one array, ours and others'."""
-    header = ["sum", "us", "np.sum", "in np.sum", "GB/s"]
+    """Sums of one array: `reduce_sum` and other libraries."""
+    header = ["sum", "us", "np.sum", "x np.sum", "GB/s"]
     figures = report.of(table="sums")
     lines = [
         [
@@ -184,9 +186,9 @@ def sums_sheet(report: Report) -> Sheet:
     return Sheet(f"sums of {sizes} float32 numbers", header, lines)
 
 
-def spiteful_sheet(report: Report) -> Sheet:
-    """Rows that no model makes: in `np.max` of the same rows, and the most that is aimed at."""
-    figures = report.of(table="spiteful")
+def adversarial_sheet(report: Report) -> Sheet:
+    """Rows that no model produces: multiples of `np.max` of the same rows."""
+    figures = report.of(table="adversarial")
     shapes = list(dict.fromkeys(figure["source"] for figure in figures))
     lines = []
     for setting in dict.fromkeys(figure["setting"] for figure in figures):
@@ -194,37 +196,38 @@ def spiteful_sheet(report: Report) -> Sheet:
         limit = number(next(iter(here.values()))["limit"])
         ratios = (ratio(report, here[shape]) if shape in here else "" for shape in shapes)
         lines.append([setting, limit, *ratios])
-    return Sheet("spiteful rows, V = 151,936: in np.max", ["setting", "aim", *shapes], lines)
+    return Sheet("adversarial rows, V = 151,936: x np.max", ["setting", "target", *shapes], lines)
 
 
 def sheets(report: Report) -> list[Sheet]:
-    """All tables of a run."""
+    """Build all tables of a run."""
     settings = [settings_sheet(report, *rows) for rows in sets_of(report)]
-    others = (costs_sheet, reductions_sheet, sums_sheet, spiteful_sheet)
+    others = (options_sheet, reductions_sheet, sums_sheet, adversarial_sheet)
     return [sheet for sheet in (*settings, *(make(report) for make in others)) if sheet.lines]
 
 
 def facts_line(report: Report) -> str:
-    """Tell the machine and the versions in one line."""
+    """Describe the machine and the versions in one line."""
     figure = report.figures[0]
     versions = ", ".join(f"{name} {version}" for name, version in figure["versions"].items())
     isas = ", ".join(dict.fromkeys(f["isa"] for f in report.figures if f["table"] != "AVX2"))
-    return f"{figure['cpu']}, {isas}, {versions}, load average {figure['load_average']:.2f} before"
+    load = f"load average before the run {figure['load_average']:.2f}"
+    return f"{figure['cpu']}, {isas}, {versions}, {load}"
 
 
 def as_table(sheet: Sheet) -> Table:
-    """Lay a sheet out for the terminal."""
+    """Format a sheet for the terminal."""
     grid = Table(title=sheet.title, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
     for i, name in enumerate(sheet.header):
-        words = all(not line[i][:1].isdigit() for line in sheet.lines)
-        grid.add_column(name, justify="left" if words else "right")
+        is_text = all(not line[i][:1].isdigit() for line in sheet.lines)
+        grid.add_column(name, justify="left" if is_text else "right")
     for line in sheet.lines:
         grid.add_row(*line)
     return grid
 
 
 def as_markdown(sheet: Sheet, leave_out: tuple[str, ...] = ()) -> str:
-    """Write a sheet as a Markdown table, without some columns."""
+    """Format a sheet as a Markdown table, without some columns."""
     kept = [i for i, name in enumerate(sheet.header) if name not in leave_out]
     lines = [sheet.header, ["---" if i == 0 else "--:" for i in range(len(sheet.header))]]
     return "\n".join(f"| {' | '.join(line[i] for i in kept)} |" for line in [*lines, *sheet.lines])

@@ -1,9 +1,9 @@
-"""The torch engine on the CPU next to what torch alone would do: equal to native first, then timed.
+"""Benchmark the torch engine on the CPU, after checking that its tokens equal native's.
 
     python benches/torch_engine.py            # one thread, V = 151,936, some 20 seconds
 
-Rivals are the warpers of transformers, written out here as that package has them, with multinomial;
-and the rival of the other benches, which sorts no more than it must.
+Rivals: the logits processors of transformers, copied here, with multinomial; and the torch rival of
+the other benches, which does not sort more than it must.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def warpers(params: SamplingParams) -> Callable[[Tensor], int]:
-    """Temperature, top-k, top-p and min-p on the whole row as transformers 4 warps it."""
+def processors(params: SamplingParams) -> Callable[[Tensor], int]:
+    """Temperature, top-k, top-p and min-p on the whole row as in transformers 4."""
     generator = torch.Generator().manual_seed(1)
 
     def draw(row: Tensor) -> int:
@@ -63,12 +63,12 @@ def warpers(params: SamplingParams) -> Callable[[Tensor], int]:
 
 
 def medians(draws: dict[str, Callable[[Tensor], Any]], rows: Tensor) -> dict[str, float]:
-    """Microseconds of each, in turns on the same rows."""
+    """Microseconds of each, interleaved on the same rows."""
     times: dict[str, list[float]] = {name: [] for name in draws}
-    for turn in range(ROUNDS + 2):
+    for i in range(ROUNDS + 2):
         for name, draw in draws.items():
             started = time.perf_counter()
-            draw(rows[turn % len(rows)])
+            draw(rows[i % len(rows)])
             times[name].append(time.perf_counter() - started)
     return {name: statistics.median(some[2:]) * 1e6 for name, some in times.items()}
 
@@ -78,7 +78,7 @@ def main() -> None:
     torch.set_num_threads(1)
     values = np.random.default_rng(0).standard_normal((8, V), dtype=np.float32) * 3
     rows = torch.from_numpy(values)
-    print(f"us a token, V = {V:,}: torch engine, transformers' warpers, torch rival, native")
+    print(f"us per token, V = {V:,}: torch engine, transformers' processors, torch rival, native")
     for name, how in SETTINGS.items():
         place = {**how, "seed": 3, "position": 1, "stream": "row"}
         if not torch.equal(sample(rows, **place).tokens, sample(rows, **place, **HERE).tokens):
@@ -88,7 +88,7 @@ def main() -> None:
         one = {**how, "seed": 3, "position": 1}
         draws: dict[str, Callable[[Tensor], Any]] = {
             "torch": lambda row, one=one: sample(row, **one, **HERE),
-            "warpers": warpers(params),
+            "processors": processors(params),
             "rival": lambda row, rival=rival: rival(row.numpy()),
             "native": lambda row, one=one: sample(row, **one),
         }

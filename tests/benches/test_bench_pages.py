@@ -1,4 +1,4 @@
-"""What is made of the JSON of a run of the benches: tables, a picture, and pages that show them."""
+"""Tables, figure and pages made of the JSON of a bench run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REPORT = tables.Report(
         made_figure(source=rows.SMOLLM2, vocabulary=49_152, us=9.0, ratio=1.0, limit=None),
         made_figure(table="batch", batch=32, partner="row by row", ratio=0.9),
         made_figure(table="softmax", contender="torch", setting="softmax into out", limit=None),
-        made_figure(table="spiteful", source="sorted", ratio=3.5, limit=3.0),
+        made_figure(table="adversarial", source="sorted", ratio=3.5, limit=3.0),
         *(
             made_figure(table="reductions", reduction=reduction, partner="fast", ratio=r, limit=1.2)
             for reduction, r in (("fixed", 1.1), ("exact", 1.3))
@@ -67,19 +67,19 @@ def test_sheets_of_a_run() -> None:
     titles = [sheet.title for sheet in tables.sheets(REPORT)]
     assert [title.split(":")[0] for title in titles] == [
         *("SmolLM2, V = 49,152", "generator, V = 151,936"),
-        *("what a choice costs", "what a promise costs", "sums of 1,000,000 float32 numbers"),
-        "spiteful rows, V = 151,936",
+        *("cost of options", "cost of determinism", "sums of 1,000,000 float32 numbers"),
+        "adversarial rows, V = 151,936",
     ]
-    costs, reductions, sums, spiteful = tables.sheets(REPORT)[-4:]
-    assert [line[0] for line in costs.lines] == ["torch", "B = 32"]
-    assert costs.lines[1][3:7] == ["row by row", "20", "0.90", "1"]
-    assert reductions.header[1:4] == ["fast, us", "exact", "in fast"]
+    options, reductions, sums, adversarial = tables.sheets(REPORT)[-4:]
+    assert [line[0] for line in options.lines] == ["torch", "B = 32"]
+    assert options.lines[1][3:7] == ["row by row", "20", "0.90", "1"]
+    assert reductions.header[1:4] == ["fast, us", "exact, us", "x fast"]
     assert reductions.lines == [
         ["greedy", "20", "30", "1.30 !", "1.2", "30", "1.10", "1.2"],
     ]
     assert sums.lines == [["torch", "30", "20", "1.50", "20"]]
-    assert spiteful.header == ["setting", "aim", "sorted"]
-    assert spiteful.lines == [["greedy", "3", "3.50 !"]]
+    assert adversarial.header == ["setting", "target", "sorted"]
+    assert adversarial.lines == [["greedy", "3", "3.50 !"]]
 
 
 def test_a_figure_next_to_a_slow_maximum_is_marked() -> None:
@@ -119,7 +119,7 @@ def test_markdown_without_some_columns() -> None:
     ("name", "block", "part"),
     [
         ("README.md", publish.readme_block, "| greedy | 30 | 20 | 1.50 ! | 1 |"),
-        ("docs/speed.md", publish.page_block, "**what a choice costs:"),
+        ("docs/performance.md", publish.page_block, "**cost of options:"),
     ],
 )
 def test_pages_have_a_place_for_tables(tmp_path: Path, name: str, block: Any, part: str) -> None:
@@ -135,7 +135,7 @@ def test_pages_have_a_place_for_tables(tmp_path: Path, name: str, block: Any, pa
 
 def test_a_page_without_a_place_for_tables(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("no marks")
-    with pytest.raises(ValueError, match=r"page\.md must have one place for tables"):
+    with pytest.raises(ValueError, match=r"page\.md must have one marked block"):
         publish.write_between_marks(tmp_path / "page.md", "")
 
 
@@ -209,7 +209,7 @@ def test_a_noisy_run_leaves_what_is_published(
         publish.main(readme=True, done=done)
     assert ("NOISY" in capsys.readouterr().out) == noisy
     assert (tmp_path / "a.svg").exists() != noisy
-    assert (tmp_path / "made" / "speed-noisy.svg").exists() == noisy
+    assert (tmp_path / "made" / "performance-noisy.svg").exists() == noisy
     for name in ("README.md", "page.md"):
         assert ("greedy" in (tmp_path / name).read_text()) != noisy
 
@@ -221,7 +221,7 @@ def test_no_tracked_file_changes_unless_asked_for(
     done = published_into(tmp_path, monkeypatch, noisy)
     publish.main(done=done)
     assert not (tmp_path / "a.svg").exists()
-    picture_file = "speed-noisy.svg" if noisy else "speed.svg"
+    picture_file = "performance-noisy.svg" if noisy else "performance.svg"
     assert [path.name for path in (tmp_path / "made").iterdir()] == [picture_file]
     assert "greedy" not in (tmp_path / "README.md").read_text()
 
@@ -237,10 +237,10 @@ def test_a_noisy_run_leaves_the_json_of_a_quiet_one(
     monkeypatch.setattr(publish, "FOLDER", tmp_path)
     monkeypatch.setattr(publish.subprocess, "run", pytest_runs)
     assert [publish.run(noisy, 0).name for noisy in (False, True)] == [
-        *("speed.json", "speed-noisy.json"),
+        *("performance.json", "performance-noisy.json"),
     ]
     found = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert found == {"speed.json": "quiet", "speed-noisy.json": "noisy"}
+    assert found == {"performance.json": "quiet", "performance-noisy.json": "noisy"}
 
 
 def test_a_part_leaves_the_json_of_the_whole(
@@ -259,6 +259,6 @@ def test_a_part_leaves_the_json_of_the_whole(
     publish.main(only="reductions")
     assert ran == ["benches/bench_reductions.py"] and (ROOT / ran[0]).exists()
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["reductions.json"]
-    assert "what a promise costs" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="no page is changed: --only measures a part"):
+    assert "cost of determinism" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="no page is changed: --only and --readme"):
         publish.main(only="reductions", readme=True)

@@ -1,4 +1,4 @@
-"""The benches' own parts: rows, turns, and the refusal on a busy machine.
+"""The benches' own parts: rows, interleaved timing, and the refusal on a busy machine.
 
 Timings are read here, never judged.
 """
@@ -26,7 +26,7 @@ import rivals
 import rows
 import settings
 import tables
-from turns import Turns
+from interleave import Interleaved
 
 from tests.benches.test_bench_pages import made_figure
 
@@ -88,13 +88,13 @@ def test_sets_of_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert [found.vocabulary for found in rows.of_the_file()] == [40_000, 32_000]
 
 
-@pytest.mark.parametrize("shape", rows.SPITEFUL)
-def test_spiteful_rows_can_be_drawn_from(shape: str) -> None:
+@pytest.mark.parametrize("shape", rows.ADVERSARIAL)
+def test_adversarial_rows_can_be_drawn_from(shape: str) -> None:
     row = generator.make_row(3_000, 0)
-    made = rows.SPITEFUL[shape](row)
+    made = rows.ADVERSARIAL[shape](row)
     assert made.dtype == np.float32 and made.shape == row.shape
     assert not np.isnan(made).any() and np.isfinite(made).any()
-    assert np.array_equal(made, rows.SPITEFUL[shape](row), equal_nan=True)
+    assert np.array_equal(made, rows.ADVERSARIAL[shape](row), equal_nan=True)
     assert not np.array_equal(made, row)
 
 
@@ -122,7 +122,7 @@ def test_rows_of_every_kind_are_warm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_clustered_tenth_is_in_one_place() -> None:
-    made = rows.SPITEFUL["clustered"](generator.make_row(3_000, 0))
+    made = rows.ADVERSARIAL["clustered"](generator.make_row(3_000, 0))
     largest = np.flatnonzero(made >= np.sort(made)[-300])
     assert np.ptp(largest) == 299
 
@@ -137,7 +137,7 @@ def test_the_table_of_limits() -> None:
     assert [edge.params.get("top_k") for edge in settings.edges(151_936)] == [1_188, 75_968, None]
 
 
-# ---------------------------------------------------------------- turns
+# ---------------------------------------------------------------- interleaved timing
 
 
 def fake_benchmark(call_rounds: list[int]) -> Any:
@@ -155,24 +155,24 @@ def fake_benchmark(call_rounds: list[int]) -> Any:
     )
 
 
-def test_a_call_and_its_partner_take_turns_on_different_rows() -> None:
+def test_a_call_and_its_partner_alternate_on_different_rows() -> None:
     seen: list[tuple[str, int]] = []
     items = np.arange(4)
-    turns = Turns(
+    interleaved = Interleaved(
         lambda item: seen.append(("call", int(item))),
         items,
         lambda item: seen.append(("partner", int(item))),
         items + 10,
     )
     rounds: list[int] = []
-    outcome = turns.run(fake_benchmark(rounds), tokens=2)
+    outcome = interleaved.run(fake_benchmark(rounds), tokens=2)
     seen = seen[-2 * rounds[0] :]
     assert [who for who, _ in seen] == ["partner", "call"] * rounds[0]
     assert seen[:8] == [
         *(("partner", 12), ("call", 0), ("partner", 13), ("call", 1)),
         *(("partner", 10), ("call", 2), ("partner", 11), ("call", 3)),
     ]
-    assert rounds[0] % 4 == 0 and len(turns.partner_seconds) == rounds[0]
+    assert rounds[0] % 4 == 0 and len(interleaved.partner_seconds) == rounds[0]
     assert outcome is not None
     assert (outcome.median, outcome.partner > 0) == (1.0, True)
 

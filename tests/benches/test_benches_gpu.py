@@ -23,7 +23,7 @@ import gpu  # noqa: E402
 import gpu_clock  # noqa: E402
 import gpu_rivals  # noqa: E402
 from rich.console import Console  # noqa: E402
-from settings import GPU_AIMS, SETTINGS, by_name  # noqa: E402
+from settings import GPU_TARGETS, SETTINGS, by_name  # noqa: E402
 
 import fastsample  # noqa: E402
 
@@ -38,18 +38,18 @@ def rows() -> torch.Tensor:
     return gpu.generated(1_500, 3)
 
 
-def test_the_aims_on_a_gpu() -> None:
+def test_the_targets_on_a_gpu() -> None:
     usual, nucleus = "usual chain", "top_p .9"
-    assert {(usual, 1): 40, (usual, 64): 60, (nucleus, 1): 80, (nucleus, 64): 120} == GPU_AIMS
-    assert {name for name, _ in GPU_AIMS} <= {setting.name for setting in SETTINGS}
-    assert {batch for _, batch in GPU_AIMS} <= set(gpu.BATCHES)
+    assert {(usual, 1): 40, (usual, 64): 60, (nucleus, 1): 80, (nucleus, 64): 120} == GPU_TARGETS
+    assert {name for name, _ in GPU_TARGETS} <= {setting.name for setting in SETTINGS}
+    assert {batch for _, batch in GPU_TARGETS} <= set(gpu.BATCHES)
 
 
 # ---------------------------------------------------------------- equality
 
 
-def test_every_setting_and_dtype_is_held_to_native(rows: torch.Tensor) -> None:
-    assert gpu.held_all("torch", rows, "cpu", 2) == len(rows) * len(SETTINGS) * 3 * 2
+def test_every_setting_and_dtype_is_compared_with_native(rows: torch.Tensor) -> None:
+    assert gpu.compare_all("torch", rows, "cpu", 2) == len(rows) * len(SETTINGS) * 3 * 2
 
 
 @pytest.mark.parametrize("name", ["tokens", "kept_count"])
@@ -66,10 +66,10 @@ def test_one_that_differs_is_found(
 
     monkeypatch.setattr(fastsample, "sample", off_by_one)
     with pytest.raises(gpu.UnequalError, match=rf"greedy, torch\.float32: \d+ of \d+ {name} are"):
-        gpu.held("torch", rows, "cpu", by_name("greedy"))
+        gpu.compare("torch", rows, "cpu", by_name("greedy"))
 
 
-def test_an_engine_that_is_not_here_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_cannot_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.absent("torch") is None
 
     def missing(engine: str) -> None:
@@ -81,9 +81,9 @@ def test_an_engine_that_is_not_here_is_told_of(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.nightly
 @pytest.mark.triton
-def test_triton_is_held_to_native_in_a_child() -> None:
+def test_interpreted_triton_is_compared_in_a_subprocess() -> None:
     pytest.importorskip("triton")
-    assert gpu.held_in_a_child() == gpu.INTERPRETED_ROWS**2 * len(SETTINGS) * 3
+    assert gpu.compare_in_subprocess() == gpu.INTERPRETED_ROWS**2 * len(SETTINGS) * 3
 
 
 # ---------------------------------------------------------------- rivals
@@ -105,7 +105,7 @@ def test_the_greedy_rival_takes_the_largest(rows: torch.Tensor) -> None:
     assert torch.equal(gpu_rivals.softmax_draw(by_name("greedy"))(rows), rows.argmax(1))
 
 
-def test_a_rival_that_fails_is_left_out_and_told_of(
+def test_a_rival_that_fails_is_left_out_and_reported(
     rows: torch.Tensor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(rows: torch.Tensor) -> None:
@@ -130,20 +130,20 @@ def test_inputs_are_rows_side_by_side_and_more_than_the_cache() -> None:
 def made(contender: str, us: float, batch: int = 1, **changes: Any) -> dict[str, Any]:
     return {
         **{"setting": "usual chain", "batch": batch, "contender": contender, "us": us},
-        **{"graph_us": us, "eager_us": 9 * us, "floor_us": 5.0, "ratio": us / 5, "aim_us": 40.0},
+        **{"graph_us": us, "eager_us": 9 * us, "floor_us": 5.0, "ratio": us / 5, "target_us": 40.0},
         **changes,
     }
 
 
-def test_the_table_marks_what_is_over_its_aim_or_behind_a_rival() -> None:
+def test_the_table_marks_what_misses_its_target_or_behind_a_rival() -> None:
     found = [
         *(made("triton", 30.0), made("torch", 900.0, graph_us=None), made("topk", 31.0)),
         *(made("triton", 41.0, 8), made("topk", 90.0, 8)),
-        *(made("triton", 20.0, 64, aim_us=None), made("topk", 19.0, 64)),
-        *(made("triton", 20.0, 512, aim_us=None), made("torch", 19.0, 512)),
+        *(made("triton", 20.0, 64, target_us=None), made("topk", 19.0, 64)),
+        *(made("triton", 20.0, 512, target_us=None), made("torch", 19.0, 512)),
     ]
     sheet = gpu.sheet_of(found, "a title")
-    head = ["setting", "B", "triton", "torch", "topk", "floor", "triton / floor", "aim"]
+    head = ["setting", "B", "triton", "torch", "topk", "floor", "triton / floor", "target"]
     assert sheet.header == head
     assert [line[1:] for line in sheet.lines] == [
         ["1", "30", "900 ~", "31", "5", "6.00", "40"],
@@ -160,12 +160,12 @@ def test_the_table_marks_what_is_over_its_aim_or_behind_a_rival() -> None:
 def test_without_a_gpu_it_says_so_and_holds_what_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gpu, "held_in_a_child", lambda: "it is not installed")
+    monkeypatch.setattr(gpu, "compare_in_subprocess", lambda: "it is not installed")
     gpu.main(vocabulary=1_100, to=tmp_path / "made" / "gpu.json")
-    told = capsys.readouterr().out
-    assert "no GPU that torch can use is here: nothing is timed, no graph is made" in told
-    assert "triton, interpreted: not asked: it is not installed" in told
-    assert "torch on the CPU: 672 tokens equal native's" in told
+    out = capsys.readouterr().out
+    assert "torch finds no GPU: nothing is timed, no graph is captured" in out
+    assert "triton, interpreted: not run: it is not installed" in out
+    assert "torch on the CPU: 672 tokens equal native's" in out
     written = json.loads((tmp_path / "made" / "gpu.json").read_text(encoding="utf-8"))
     assert written["device"] is None and written["figures"] == []
     assert written["equal"] == {"triton": "it is not installed", "torch": 672}
@@ -179,7 +179,7 @@ def test_where_engines_differ_nothing_is_written(
     def differs() -> int:
         raise gpu.UnequalError("triton differs")
 
-    monkeypatch.setattr(gpu, "held_in_a_child", differs)
+    monkeypatch.setattr(gpu, "compare_in_subprocess", differs)
     with pytest.raises(SystemExit, match="triton differs"):
         gpu.main(vocabulary=1_100, to=tmp_path / "gpu.json")
     assert not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 GPU = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
-SPEED = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+SPEED = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
 DETERMINISM = (ROOT / "docs" / "determinism.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^fastsample (.*)$", TEXT + SPEED + DETERMINISM, re.MULTILINE)
 
@@ -62,7 +62,7 @@ def test_block_of_the_interface_runs(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(len(SPEED_BLOCKS)))
 def test_block_about_speed_runs(number: int) -> None:
-    run_block(SPEED_BLOCKS[number], f"docs/speed.md, block {number}", {"__name__": "speed"})
+    run_block(SPEED_BLOCKS[number], f"docs/performance.md, block {number}", {"__name__": "speed"})
 
 
 @pytest.mark.parametrize("number", range(len(DETERMINISM_BLOCKS)))

@@ -1,6 +1,6 @@
-"""What rows are like: how many tokens their filters leave, the generator's beside recorded ones.
+"""How many tokens the filters keep: on generated rows and on recorded ones.
 
-python benches/shape.py
+python benches/row_statistics.py
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHAPE: dict[str, Callable[[NDArray[np.float32]], float]] = {
 
 
 def main() -> None:
-    """Print median, 90 % and largest of each measure, the generator's beside recorded rows'."""
+    """Print median, 90th percentile and maximum of each statistic, by set of rows."""
     sets = [RowSet(SMOLLM2, 49_152), RowSet(GENERATOR, 49_152), RowSet(GENERATOR, 151_936)]
     if os.environ.get("FASTSAMPLE_LOGITS"):
         sets.insert(2, RowSet(FILE, 151_936))
@@ -55,7 +55,7 @@ def main() -> None:
             cells.append(" / ".join(number(float(value)) for value in values))
         lines.append([name, *cells])
     header = ["", *(rows.name for rows in sets)]
-    title = "median / 90 % / largest of the rows"
+    title = "median / 90th percentile / maximum over the rows"
     Console(width=150).print(as_table(Sheet(title, header, lines)))
 
 

@@ -1,4 +1,4 @@
-"""What a choice costs, each against what it is an alternative to, on generated rows."""
+"""The cost of options: each one against its alternative, on generated rows."""
 
 from __future__ import annotations
 

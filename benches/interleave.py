@@ -1,11 +1,10 @@
-"""The way to time: a call and its partner take turns, row by row, in one process.
+"""Interleaved timing: a call alternates with its partner, row by row, in one process.
 
-A slow moment of the machine meets both, so their ratio stands where microseconds do not. It fits
-into pytest-benchmark's rounds: the partner runs, under a clock of its own, in the set-up of each
-round of the call, which is not part of the round. pytest-benchmark keeps the call's times; the
-partner's median and the ratio go into its extra_info. `fastsample.cli.interleave`, which users
-have, takes turns by itself and keeps a histogram; here pytest-benchmark calls, and its JSON has
-every time.
+A slow moment of the machine affects both, so their ratio is stable where microseconds are not.
+pytest-benchmark times the call; the partner runs, under a clock of its own, in the set-up of each
+round, which pytest-benchmark does not time. The partner's median and the ratio go into its
+extra_info. `fastsample.cli.interleave` is the version for users: it needs no pytest-benchmark and
+keeps a histogram instead of every time.
 """
 
 from __future__ import annotations
@@ -21,31 +20,31 @@ import numpy as np
 from fastsample.cli.interleave import Call
 
 BUDGET = 0.25
-"""Seconds for a bench and its partner; slow ones see every row once, whatever that takes."""
+"""Seconds for a bench and its partner; a slow bench still runs once on every row."""
 
 MOST_ROUNDS = 512
 SLOW = 1e-3
-"""A call of more seconds than this needs no pass to warm up: a few of its turns will do."""
+"""A call that takes more seconds than this is warmed up on a few rows instead of all."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds a token: the call's median and 99th percentile, and its partner's median."""
+    """Seconds per token: the call's median and 99th percentile, and its partner's median."""
 
     median: float
     p99: float
     partner: float
 
 
-class Turns:
+class Interleaved:
     """Rounds of a call and its partner over rows.
 
     Parameters
     ----------
     call, partner : callables of one item each
     items, partner_items : what they are called with, equally many
-        Rows, or batches of them. The partner sees the item that is half the way round, so that
-        neither finds in a cache what the other has just read.
+        Rows, or batches of rows. The partner reads the item half a pass away, so that neither finds
+        in a cache what the other has just read.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Turns:
         return (self._items[i],), {}
 
     def warm_up(self) -> int:
-        """Take turns that do not count; return how many rounds the budget has room for."""
+        """Run rounds that are not counted; return how many rounds fit into the budget."""
         count, taken = len(self._items), min(4, len(self._items))
         seconds = self._take(taken)
         if seconds < SLOW and count > taken:
@@ -77,15 +76,15 @@ class Turns:
         passes = min(MOST_ROUNDS // count, int(BUDGET / (count * seconds)))
         return count * max(1, passes)
 
-    def _take(self, turns: int) -> float:
+    def _take(self, rounds: int) -> float:
         start = time.perf_counter()
-        for _ in range(turns):
+        for _ in range(rounds):
             arguments, _ = self.next()
             self._call(*arguments)
-        return (time.perf_counter() - start) / turns
+        return (time.perf_counter() - start) / rounds
 
     def run(self, benchmark: Any, tokens: int) -> Outcome | None:
-        """Let pytest-benchmark run the rounds; None where it only tries whether they run."""
+        """Let pytest-benchmark run the rounds; None where timing is disabled."""
         rounds = self.warm_up() if benchmark.enabled else 1
         benchmark.pedantic(self._call, setup=self.next, rounds=rounds)
         if not benchmark.enabled:

@@ -1,4 +1,4 @@
-"""Rows and settings that a way to choose may not like: at most 3 times the setting's limit."""
+"""Rows and settings that are hard to select from: at most 3 times the setting's target."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from rivals import OURS
-from rows import GENERATOR, SPITEFUL, RowSet
-from settings import SETTINGS, SPITEFUL_MARGIN, Setting, edges
+from rows import ADVERSARIAL, GENERATOR, RowSet
+from settings import ADVERSARIAL_MARGIN, SETTINGS, Setting, edges
 
 import fastsample
 
@@ -22,25 +22,25 @@ def compare(bench: Bench, setting: Setting, shape: str | None) -> None:
     bench.compare(
         fastsample.Sampler(setting.sampling(), n_threads=1),
         bench.rows(ROWS, shape),
-        table="spiteful",
+        table="adversarial",
         contender=OURS,
         setting=setting.name,
         source=shape or "generator",
         vocabulary=ROWS.vocabulary,
-        limit=setting.limit * SPITEFUL_MARGIN,
+        limit=setting.limit * ADVERSARIAL_MARGIN,
     )
 
 
-@pytest.mark.parametrize("shape", SPITEFUL)
+@pytest.mark.parametrize("shape", ADVERSARIAL)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_shape(bench: Bench, shape: str, setting: Setting) -> None:
-    """A row of a shape that no model makes."""
+    """A row shape that no model produces."""
     compare(bench, setting, shape)
 
 
 @pytest.mark.parametrize("shape", [None, "random normal"], ids=["generator", "random normal"])
 @pytest.mark.parametrize("number", range(3))
 def test_edge(bench: Bench, shape: str | None, number: int) -> None:
-    """A setting where a way to choose changes."""
+    """A setting at which the selection algorithm changes."""
     vocabulary = bench.rows(ROWS).shape[1]
     compare(bench, edges(vocabulary)[number], shape)
