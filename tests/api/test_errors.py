@@ -1,85 +1,107 @@
-"""Every message: one row per way to go wrong, and a count that no `raise` is without a row."""
+"""Error messages: each case of the tables raises its own, and every `raise` has a case."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import fastsample
+from tests.support.case_loop import CaseLoop
 from tests.support.engines import native
 from tests.support.error_cases import (
-    Mistake,
-    adjustments,
-    functions,
-    inside,
-    latencies,
+    ErrorCase,
+    candidates,
+    internals,
+    latency,
+    logits,
+    logits_processors,
     parameters,
-    rows,
+    reduce_sum,
     sequences,
-    sums,
-    tables,
+    softmax,
 )
 
 try:
-    from tests.support.error_cases import tensors
+    from tests.support.error_cases import torch_tensors
 except ModuleNotFoundError:
-    tensors = None
+    torch_tensors = None
 try:
-    from tests.support.error_cases import kernels
+    from tests.support.error_cases import triton_engine
 except ModuleNotFoundError:
-    kernels = None
+    triton_engine = None
 try:
-    from tests.support.error_cases import commands
+    from tests.support.error_cases import cli
 except ModuleNotFoundError:
-    commands = None
+    cli = None
 
 PACKAGE = Path(fastsample.__file__).parent
 KERNELS = Path(__file__).parents[2] / "kernels"
 OUT_OF_REACH: set[str] = {
-    *(() if tensors else ("_tensor_memory", "require_cpu")),
-    *(() if commands else ("table", "read_rows", "read_row", "read_texts")),
-    *(() if commands else ("bench", "check_outputs", "read_whole_batches", "require_matplotlib")),
-    *(() if inside.ROUNDING_IS_KNOWN else ("require_rounding_to_nearest",)),
+    *(() if torch_tensors else ("_tensor_memory", "require_cpu")),
+    *(() if cli else ("table", "read_rows", "read_row", "read_texts")),
+    *(() if cli else ("bench", "check_outputs", "read_whole_batches", "require_matplotlib")),
+    *(() if internals.ROUNDING_IS_KNOWN else ("require_rounding_to_nearest",)),
 }
 """Functions whose errors need what is not installed here, or a kind of machine."""
 
 WITHOUT_MESSAGE = ("", "typer.Exit", "typer.Exit(1)", "typer.Exit(2)")
 
-TO_CALLERS: list[Mistake] = [
-    *(*parameters.MISTAKES, *rows.MISTAKES, *adjustments.MISTAKES, *sequences.MISTAKES),
-    *(*functions.MISTAKES, *latencies.MISTAKES, *tables.MISTAKES),
-    *sums.MISTAKES,
-    *(tensors.MISTAKES if tensors else ()),
-    *(kernels.MISTAKES if kernels else ()),
+PUBLIC_TABLES = (
+    parameters,
+    logits,
+    logits_processors,
+    sequences,
+    softmax,
+    latency,
+    candidates,
+    reduce_sum,
+    torch_tensors,
+    triton_engine,
+)
+PUBLIC_CASES: list[ErrorCase] = [
+    case for table in PUBLIC_TABLES if table for case in table.ERROR_CASES
 ]
-MISTAKES: list[Mistake] = [
-    *(*TO_CALLERS, *inside.MISTAKES),
-    *(commands.MISTAKES if commands else ()),
+ERROR_CASES: list[ErrorCase] = [
+    *PUBLIC_CASES,
+    *internals.ERROR_CASES,
+    *(cli.ERROR_CASES if cli else ()),
 ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.part[:50])
-def test_message(mistake: Mistake) -> None:
-    with pytest.raises(mistake.error) as caught:
-        mistake.call()
-    assert type(caught.value) is mistake.error
-    assert mistake.part in str(caught.value)
+def error_of(case: ErrorCase) -> Exception | None:
+    """The exception that a call raises, with its traceback."""
+    try:
+        case.call()
+    except Exception as error:
+        return error
+    return None
 
 
-@pytest.mark.parametrize("mistake", TO_CALLERS, ids=lambda mistake: mistake.part[:50])
-def test_a_message_shows_a_way_out(mistake: Mistake) -> None:
-    with pytest.raises(mistake.error) as caught:
-        mistake.call()
-    message = str(caught.value)
-    assert message.endswith(")") or "usable here: " in message
+@pytest.fixture(scope="module")
+def errors() -> list[Exception | None]:
+    """The exception of each case, in their order."""
+    return [error_of(case) for case in ERROR_CASES]
 
 
-# ---------------------------------------------------------------- no raise without a row
+def test_every_case_raises_its_message(errors: list[Exception | None]) -> None:
+    with CaseLoop() as cases:
+        for case, error in zip(ERROR_CASES, errors, strict=True):
+            with cases.case(case.part):
+                assert type(error) is case.error
+                assert case.part in str(error)
+
+
+def test_public_messages_end_with_a_hint(errors: list[Exception | None]) -> None:
+    with CaseLoop() as cases:
+        for case, error in zip(PUBLIC_CASES, errors, strict=False):
+            with cases.case(case.part):
+                assert str(error).endswith(")") or "usable here: " in str(error)
+
+
+# ---------------------------------------------------------------- every raise has a case
 
 
 def _written(error: ast.expr | None) -> str:
@@ -87,13 +109,13 @@ def _written(error: ast.expr | None) -> str:
 
 
 def raises_of(path: Path) -> set[tuple[str, int, int]]:
-    """Every `raise` of a room with a message, where it can be reached: (file, first line, last)."""
+    """Every reachable `raise` with a message: (file, first line, last line)."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     out_of_reach: set[ast.AST] = set()
     for node in nodes:
         if isinstance(node, ast.FunctionDef) and node.name in OUT_OF_REACH:
             out_of_reach.update(ast.walk(node))
-        # Another's error let through, and the end of a command: they have no message of their own.
+        # Errors that are raised again, and the exit of a command, have no message of their own.
         if isinstance(node, ast.Raise) and _written(node.exc) in WITHOUT_MESSAGE:
             out_of_reach.add(node)
     return {
@@ -103,39 +125,35 @@ def raises_of(path: Path) -> set[tuple[str, int, int]]:
     }
 
 
-def lines_passed(call: Callable[[], Any]) -> set[tuple[str, int]]:
-    """File and line of every frame that the call's error went through."""
+def lines_passed(error: Exception | None) -> set[tuple[str, int]]:
+    """File and line of every frame that an exception went through."""
     lines = set()
-    try:
-        call()
-    except Exception as error:
-        trace = error.__traceback__
-        while trace is not None:
-            lines.add((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-            trace = trace.tb_next
+    trace = error.__traceback__ if error else None
+    while trace is not None:
+        lines.add((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
     return lines
 
 
-def is_absent(room: Path) -> bool:
-    """Whether a room needs torch, or Triton too, where these are not installed."""
-    of_torch = room.name == "device.py" or room.parent.name == "torch"
-    return (of_torch and not tensors) or (room.parent.name == "triton" and not kernels)
+def is_absent(path: Path) -> bool:
+    """Whether a module needs torch, or Triton too, where these are not installed."""
+    needs_torch = path.name == "device.py" or path.parent.name == "torch"
+    return (needs_torch and not torch_tensors) or (
+        path.parent.name == "triton" and not triton_engine
+    )
 
 
-def test_no_raise_is_without_a_row() -> None:
-    passed = set().union(*(lines_passed(mistake.call) for mistake in MISTAKES))
-    silent = [
-        f"{Path(file).name}:{first}"
-        for room in PACKAGE.rglob("*.py")
-        if not is_absent(room)
-        for file, first, last in sorted(raises_of(room))
-        if not any((file, line) in passed for line in range(first, last + 1))
-    ]
-    assert silent == []
+def test_every_raise_has_a_case(errors: list[Exception | None]) -> None:
+    passed = set().union(*map(lines_passed, errors))
+    with CaseLoop() as cases:
+        for path in PACKAGE.rglob("*.py"):
+            for file, first, last in () if is_absent(path) else sorted(raises_of(path)):
+                with cases.case(f"{path.relative_to(PACKAGE)}:{first}"):
+                    assert any((file, line) in passed for line in range(first, last + 1))
 
 
 def messages_of_kernels() -> list[str]:
-    """Every message in the door to the kernels, as a pattern."""
+    """Every message of the extension, as a pattern."""
     paths = sorted(path for path in KERNELS.rglob("*") if path.suffix in (".pyx", ".pxi"))
     source = "".join(path.read_text(encoding="utf-8") for path in paths)
     messages = re.findall(r'raise \w+\(\s*f?"([^"]+)"', source)
@@ -146,16 +164,8 @@ def messages_of_kernels() -> list[str]:
 @pytest.mark.skipif(
     not (native and KERNELS.exists()), reason="the extension or its source is absent"
 )
-def test_no_message_of_the_kernels_is_without_a_row() -> None:
-    said = []
-    for mistake in MISTAKES:
-        try:
-            mistake.call()
-        except Exception as error:
-            said.append(str(error))
-    silent = [
-        message
-        for message in messages_of_kernels()
-        if not any(re.fullmatch(message, one) for one in said)
-    ]
-    assert silent == []
+def test_every_message_of_the_extension_has_a_case(errors: list[Exception | None]) -> None:
+    with CaseLoop() as cases:
+        for message in messages_of_kernels():
+            with cases.case(message):
+                assert any(re.fullmatch(message, str(error)) for error in errors)

@@ -28,8 +28,8 @@ from fastsample.engines.reference import sums as reference_sums
 from tests.engines.test_isa_fingerprint import FLAGS
 from tests.engines.test_properties import PROFILE
 from tests.reference.test_rounding import LIBRARY, MODES, rounding
+from tests.support.api_rows import frozen, ml_dtypes, torch, with_ml_dtypes, with_torch
 from tests.support.engines import native
-from tests.support.function_rows import frozen, ml_dtypes, torch, with_ml_dtypes, with_torch
 from tests.support.number_arrays import DTYPES, SIZES, any_bits, bits, by_fractions, kinds, spread
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ import pytest
 
 from fastsample.engines import reference
 from tests.support.engines import Engine
-from tests.support.requests import random_settings
-from tests.support.strategies import KINDS, pick
+from tests.support.random_requests import random_settings
+from tests.support.random_rows import KINDS, pick
 
 F32 = np.float32
 CHAINS = [chain for length in range(5) for chain in permutations(reference.STAGES, length)]

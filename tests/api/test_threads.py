@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fastsample
-from tests.api.test_sampler_travels import holds_in_a_child
+from tests.api.test_sampler_copies import holds_in_a_child
 from tests.support.engines import Engine, make_plan
 
 native = pytest.importorskip("fastsample._native")

@@ -28,7 +28,7 @@ import settings
 import tables
 from interleave import Interleaved
 
-from tests.benches.test_bench_pages import made_figure
+from tests.benches.test_publish import made_figure
 
 ROOT = Path(__file__).resolve().parents[2]
 

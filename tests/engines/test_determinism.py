@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from fastsample.verification.memory import laid_out
-from tests.api.test_sampler_travels import holds_in_a_child
-from tests.engines.test_oracle_jobs import joined
+from tests.api.test_sampler_copies import holds_in_a_child
+from tests.engines.test_oracle_requests import joined
 from tests.support.engines import Engine, Outcome, differing, make_job, make_outcome
-from tests.support.requests import FORMS, random_plan
+from tests.support.random_requests import FORMS, random_plan
 
 N_ROWS, COLUMNS = 21, 1037
 THREADS = (1, 2, 3, 8)

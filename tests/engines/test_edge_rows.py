@@ -23,7 +23,7 @@ from tests.support.engines import (
     make_plan,
     needs_held,
 )
-from tests.support.strategies import MAX
+from tests.support.random_rows import MAX
 
 F32 = np.float32
 SIZES = (1, 5, 16, 37, 131, 300)

@@ -20,7 +20,7 @@ from fastsample.verification.flush import flushing
 from fastsample.verification.memory import laid_out
 from tests.support.coverage_counter import Tally
 from tests.support.engines import HELD, Engine, make_job, make_plan, needs_held, sha256
-from tests.support.strategies import BLOCKS, KINDS, random_draws, random_filters
+from tests.support.random_rows import BLOCKS, KINDS, random_draws, random_filters
 
 pytestmark = needs_held
 nightly = pytest.mark.nightly

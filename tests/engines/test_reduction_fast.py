@@ -25,8 +25,8 @@ from tests.support.goodness_of_fit import (
     softmax64,
     total_variation,
 )
-from tests.support.requests import FORMS, random_job, random_status
-from tests.support.strategies import Rng, ascending, constant, masked_of, normal_of, peak
+from tests.support.random_requests import FORMS, random_job, random_status
+from tests.support.random_rows import Rng, ascending, constant, masked_of, normal_of, peak
 
 CLOSE = 1e-4
 """Largest total variation from float64's softmax."""

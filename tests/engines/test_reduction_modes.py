@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
-from tests.engines.test_oracle_jobs import REFERENCE, SIZES, answer, shapes_of_answer
-from tests.engines.test_oracle_laws import random_temperatures
+from tests.engines.test_oracle_requests import REFERENCE, SIZES, answer, shapes_of_answer
+from tests.engines.test_oracle_softmax import random_temperatures
 from tests.support.engines import (
     ANY_REDUCTION,
     Engine,
@@ -26,7 +26,7 @@ from tests.support.engines import (
     needs_held,
     same_bits,
 )
-from tests.support.requests import (
+from tests.support.random_requests import (
     DTYPES,
     FORMS,
     random_job,
@@ -34,7 +34,7 @@ from tests.support.requests import (
     random_settings,
     random_status,
 )
-from tests.support.strategies import KINDS, SCALE_ONE, Rng, pick, random_draws
+from tests.support.random_rows import KINDS, SCALE_ONE, Rng, pick, random_draws
 
 pytestmark = needs_held
 

@@ -11,7 +11,7 @@ import pytest
 
 from fastsample.engines import reference
 from tests.support.engines import Engine
-from tests.support.strategies import SCALE_ONE, TEMPERATURES
+from tests.support.random_rows import SCALE_ONE, TEMPERATURES
 
 F32 = np.float32
 

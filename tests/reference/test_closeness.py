@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.engines import Engine, make_job, make_outcome, make_plan
 from tests.support.goodness_of_fit import softmax64, total_variation
-from tests.support.strategies import KINDS
+from tests.support.random_rows import KINDS
 
 ANY_ROW, RECORDED_ROW = 4e-7, 1e-7
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from tests.support.goodness_of_fit import (
     softmax64,
     z_limit,
 )
-from tests.support.strategies import normal
+from tests.support.random_rows import normal
 
 needs_native = pytest.mark.skipif(native is None, reason="fastsample._native is not built")
 SIZE = 32

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.engines import HELD, Engine, Job, differing, make_job, make_outcome, make_plan
-from tests.support.requests import (
+from tests.support.random_requests import (
     FORMS,
     alike,
     random_forms,
@@ -18,7 +18,7 @@ from tests.support.requests import (
     random_status,
     random_top_count,
 )
-from tests.support.strategies import Rng, random_draws, random_filters
+from tests.support.random_rows import Rng, random_draws, random_filters
 
 HOLDER = next((engine for engine in HELD if engine.is_native), Engine("reference"))
 """What they are held to: native, which the oracle holds to the reference, if it is there."""

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support.engines import same_bits
-from tests.support.requests import anywhere
-from tests.support.strategies import Rng, pick
+from tests.support.random_requests import anywhere
+from tests.support.random_rows import Rng, pick
 
 try:
     import torch

@@ -1,7 +1,7 @@
 """An engine for tests: kernels that were compiled for another processor, emulated, behind a pipe.
 
-A job goes in as the fields of piped_kernels.cpp's `Asked`, then as arrays, each its number of bytes
-(-1 for none) and these; answers come back as such arrays.
+A job goes in as the fields of `Asked` in subprocess_kernels.cpp, then as arrays, each its number of
+bytes (-1 for none) and these; answers come back as such arrays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def compile_kernels(
     """Compile the program and the kernels of some instruction sets, as a static program."""
     names = ["penalties", "dispatch", "pool", *(f"isa_{isa}" for isa in isas)]
     sources = [str(next(kernels.rglob(f"{name}.cpp"))) for name in names]
-    sources.append(str(ROOT / "tests" / "support" / "piped_kernels.cpp"))
+    sources.append(str(ROOT / "tests" / "support" / "subprocess_kernels.cpp"))
     program = folder / "piped_kernels"
     include = f"-I{kernels}"
     subprocess.run([compiler, *flags, include, *sources, "-o", str(program)], check=True)

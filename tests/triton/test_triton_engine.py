@@ -23,7 +23,7 @@ from tests.support.against_native import (
     hold_rows,
 )
 from tests.support.engines import Engine, Job, differing, make_job, make_outcome, make_plan
-from tests.support.strategies import Rng
+from tests.support.random_rows import Rng
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.triton
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-import tests.support.quick_interpreter  # noqa: E402, F401
+import tests.support.fast_interpreter  # noqa: E402, F401
 from fastsample.engines.torch.batch import Asked  # noqa: E402
 from fastsample.engines.torch.penalties import Adjustments  # noqa: E402
 from fastsample.engines.triton import batch  # noqa: E402

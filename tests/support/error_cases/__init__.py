@@ -1,4 +1,4 @@
-"""Every way to go wrong that has a message, in tables: a call, its error, and what that says."""
+"""Tables of error cases: a call, the type of its exception, and a part of the message."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ROW = np.array([1.0, 2.0, 3.0], dtype=np.float32)
 ROWS = np.stack([ROW] * 4)
 
 
-class Mistake(NamedTuple):
-    """A call, the error that it must end in, and a part of the message, word for word."""
+class ErrorCase(NamedTuple):
+    """A call, the exception that it must raise, and a part of its message, word for word."""
 
     call: Callable[[], Any]
     error: type[Exception]
@@ -46,9 +46,10 @@ class Foreign:
 
 
 def rows_with(row: int, token: int, value: float) -> np.ndarray:
-    spoilt = ROWS.copy()
-    spoilt[row, token] = value
-    return spoilt
+    """The four rows with one logit replaced."""
+    rows = ROWS.copy()
+    rows[row, token] = value
+    return rows
 
 
 def frozen(out: np.ndarray) -> np.ndarray:
@@ -56,21 +57,21 @@ def frozen(out: np.ndarray) -> np.ndarray:
     return out
 
 
-def given(name: str, value: Any, error: type[Exception], part: str) -> Mistake:
+def rows_error(name: str, value: Any, error: type[Exception], part: str) -> ErrorCase:
     """A call of `sample` on four rows with one bad argument; `part` follows that name."""
     arguments = {"seed": 1, "position": 0, "stream": "row", name: value}
-    return Mistake(lambda: sample(ROWS, **arguments), error, f"`{name}` must {part}")
+    return ErrorCase(lambda: sample(ROWS, **arguments), error, f"`{name}` must {part}")
 
 
-def logits(value: Any, error: type[Exception], part: str) -> Mistake:
-    return Mistake(lambda: sample(value), error, f"`logits` {part}")
+def logits_error(value: Any, error: type[Exception], part: str) -> ErrorCase:
+    return ErrorCase(lambda: sample(value), error, f"`logits` {part}")
 
 
-def alone(name: str, value: Any, error: type[Exception], part: str) -> Mistake:
+def row_error(name: str, value: Any, error: type[Exception], part: str) -> ErrorCase:
     """A call of `sample` on one row with one bad argument; `part` follows that name."""
     arguments = {"seed": 1, "position": 0, name: value}
-    return Mistake(lambda: sample(ROW, **arguments), error, f"`{name}` must {part}")
+    return ErrorCase(lambda: sample(ROW, **arguments), error, f"`{name}` must {part}")
 
 
-def staged(part: str, **arguments: Any) -> Mistake:
-    return Mistake(lambda: sample(ROWS, **arguments), ValueError, f"`stages` must {part}")
+def stages_error(part: str, **arguments: Any) -> ErrorCase:
+    return ErrorCase(lambda: sample(ROWS, **arguments), ValueError, f"`stages` must {part}")

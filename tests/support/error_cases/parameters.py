@@ -1,4 +1,4 @@
-"""Mistakes in parameters, in what is asked for, and in the engine."""
+"""Errors in parameters, in what is asked for, and in the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import numpy as np
 
 from fastsample import Sampler, SamplingParams, engines, sample
 from tests.support.engines import native
-from tests.support.error_cases import ROW, ROWS, Mistake, Unreadable, alone, given, staged
+from tests.support.error_cases import (
+    ROW,
+    ROWS,
+    ErrorCase,
+    Unreadable,
+    row_error,
+    rows_error,
+    stages_error,
+)
 
 
 def call_without_native() -> None:
@@ -46,165 +54,201 @@ TOP_K = "be a count of tokens in [1, 2**63), or off, got"
 SHAPE = "be a scalar or have shape (B,) = (4,), got"
 
 PARAMETERS = [
-    given("temperature", -1, ValueError, f"{TEMPERATURE} -1.0 (0 takes the top token"),
-    given("temperature", [1, 1, np.nan, 1], ValueError, f"{TEMPERATURE} nan at row 2 ("),
-    given("temperature", np.array([1, 1, 1, 1e39]), ValueError, f"{TEMPERATURE} 1e+39 at row 3 ("),
-    given("temperature", np.inf, ValueError, f"{TEMPERATURE} inf ("),
-    given("temperature", -(10**400), ValueError, f"{TEMPERATURE} -inf ("),
-    given("temperature", "1", TypeError, "be a number, got str '1' ("),
-    given("temperature", None, TypeError, "be a number, got NoneType None ("),
-    given("temperature", True, TypeError, "be a number, got bool True ("),
-    given("temperature", np.True_, TypeError, "be a number, got bool"),
-    given("temperature", [1, 1, 1, "a"], TypeError, "be a number, got str 'a' at row 3 ("),
-    given("temperature", [1, 1, [1], 1], TypeError, "be a number, got list [1] at row 2 ("),
-    given("temperature", np.ones(4, bool), TypeError, "be a number, got an array of bool ("),
-    given("temperature", np.ones(4, complex), TypeError, "be a number, got an array of complex128"),
-    given("temperature", np.ma.ones(4), TypeError, "be a number, got a masked array (0 takes"),
-    given("temperature", np.ma.masked, TypeError, "be a number, got MaskedConstant masked ("),
-    given("seed", np.ma.array([1, 2, 3, 4]), TypeError, "be an integer, got a masked array ("),
-    given("top_k", [1, 2, np.ma.masked, 4], TypeError, "be an integer, got MaskedConstant masked"),
-    given("temperature", [1.0, 1.0], ValueError, f"{SHAPE} (2,) (one value per row of `logits`)"),
-    given("top_p", 1.3, ValueError, "be in [0, 1], got 1.3 (a share of the mass such as 0.95"),
-    given("top_p", [1, 1, 95, 1], ValueError, "be in [0, 1], got 95.0 at row 2 ("),
-    given("top_p", np.ones((4, 1)), ValueError, f"{SHAPE} (4, 1) ("),
-    given("top_p", Unreadable(), TypeError, "be a number, got Unreadable: on another device ("),
-    given("min_p", -0.1, ValueError, "be in [0, 1], got -0.1 (a share of the top token's"),
-    given("top_k", -2, ValueError, f"{TOP_K} -2 (0, -1 and None are off)"),
-    given("top_k", np.array([1, 2, -9, 3]), ValueError, f"{TOP_K} -9 at row 2 ("),
-    given("top_k", 2**63, ValueError, f"{TOP_K} 9223372036854775808 ("),
-    given("top_k", 50.0, TypeError, "be an integer, got float 50.0 (0, -1 and None are off)"),
-    given("top_k", np.ones(4), TypeError, "be an integer, got an array of float64 ("),
-    given("seed", -1, ValueError, "be in [0, 2**64), got -1 (take it modulo 2**64"),
-    given("seed", 2**64, ValueError, "be in [0, 2**64), got 18446744073709551616 ("),
-    given("seed", "x", TypeError, "be an integer, got str 'x' ("),
-    given("seed", np.full(4, -1, np.int32), ValueError, "be in [0, 2**64), got -1 at row 0 ("),
-    given(
+    rows_error("temperature", -1, ValueError, f"{TEMPERATURE} -1.0 (0 takes the top token"),
+    rows_error("temperature", [1, 1, np.nan, 1], ValueError, f"{TEMPERATURE} nan at row 2 ("),
+    rows_error(
+        "temperature", np.array([1, 1, 1, 1e39]), ValueError, f"{TEMPERATURE} 1e+39 at row 3 ("
+    ),
+    rows_error("temperature", np.inf, ValueError, f"{TEMPERATURE} inf ("),
+    rows_error("temperature", -(10**400), ValueError, f"{TEMPERATURE} -inf ("),
+    rows_error("temperature", "1", TypeError, "be a number, got str '1' ("),
+    rows_error("temperature", None, TypeError, "be a number, got NoneType None ("),
+    rows_error("temperature", True, TypeError, "be a number, got bool True ("),
+    rows_error("temperature", np.True_, TypeError, "be a number, got bool"),
+    rows_error("temperature", [1, 1, 1, "a"], TypeError, "be a number, got str 'a' at row 3 ("),
+    rows_error("temperature", [1, 1, [1], 1], TypeError, "be a number, got list [1] at row 2 ("),
+    rows_error("temperature", np.ones(4, bool), TypeError, "be a number, got an array of bool ("),
+    rows_error(
+        "temperature", np.ones(4, complex), TypeError, "be a number, got an array of complex128"
+    ),
+    rows_error("temperature", np.ma.ones(4), TypeError, "be a number, got a masked array (0 takes"),
+    rows_error("temperature", np.ma.masked, TypeError, "be a number, got MaskedConstant masked ("),
+    rows_error("seed", np.ma.array([1, 2, 3, 4]), TypeError, "be an integer, got a masked array ("),
+    rows_error(
+        "top_k", [1, 2, np.ma.masked, 4], TypeError, "be an integer, got MaskedConstant masked"
+    ),
+    rows_error(
+        "temperature", [1.0, 1.0], ValueError, f"{SHAPE} (2,) (one value per row of `logits`)"
+    ),
+    rows_error("top_p", 1.3, ValueError, "be in [0, 1], got 1.3 (a share of the mass such as 0.95"),
+    rows_error("top_p", [1, 1, 95, 1], ValueError, "be in [0, 1], got 95.0 at row 2 ("),
+    rows_error("top_p", np.ones((4, 1)), ValueError, f"{SHAPE} (4, 1) ("),
+    rows_error(
+        "top_p", Unreadable(), TypeError, "be a number, got Unreadable: on another device ("
+    ),
+    rows_error("min_p", -0.1, ValueError, "be in [0, 1], got -0.1 (a share of the top token's"),
+    rows_error("top_k", -2, ValueError, f"{TOP_K} -2 (0, -1 and None are off)"),
+    rows_error("top_k", np.array([1, 2, -9, 3]), ValueError, f"{TOP_K} -9 at row 2 ("),
+    rows_error("top_k", 2**63, ValueError, f"{TOP_K} 9223372036854775808 ("),
+    rows_error("top_k", 50.0, TypeError, "be an integer, got float 50.0 (0, -1 and None are off)"),
+    rows_error("top_k", np.ones(4), TypeError, "be an integer, got an array of float64 ("),
+    rows_error("seed", -1, ValueError, "be in [0, 2**64), got -1 (take it modulo 2**64"),
+    rows_error("seed", 2**64, ValueError, "be in [0, 2**64), got 18446744073709551616 ("),
+    rows_error("seed", "x", TypeError, "be an integer, got str 'x' ("),
+    rows_error("seed", np.full(4, -1, np.int32), ValueError, "be in [0, 2**64), got -1 at row 0 ("),
+    rows_error(
         "seed",
         [1, 2, None, 3],
         TypeError,
         "be an integer, got NoneType None at row 2 (take it modulo 2**64, or leave `seed` out",
     ),
-    given("position", None, ValueError, "be given with `seed`, got None (pass how many tokens"),
-    given("position", np.int64(-1), ValueError, "be in [0, 2**64), got -1 (how many tokens have"),
-    given("stream", None, ValueError, 'be given with one seed for 4 rows, got None (pass stream="'),
-    given(
+    rows_error(
+        "position", None, ValueError, "be given with `seed`, got None (pass how many tokens"
+    ),
+    rows_error(
+        "position", np.int64(-1), ValueError, "be in [0, 2**64), got -1 (how many tokens have"
+    ),
+    rows_error(
+        "stream", None, ValueError, 'be given with one seed for 4 rows, got None (pass stream="'
+    ),
+    rows_error(
         "stream", "rows", ValueError, "be \"row\", an integer or one integer per row, got 'rows'"
     ),
-    given("stream", 2**32, ValueError, "be in [0, 2**32), got 4294967296 (which continuation"),
-    given("repetition_penalty", 0, ValueError, "be a finite number > 0, got 0.0 (above 1 it"),
-    given(
+    rows_error("stream", 2**32, ValueError, "be in [0, 2**32), got 4294967296 (which continuation"),
+    rows_error("repetition_penalty", 0, ValueError, "be a finite number > 0, got 0.0 (above 1 it"),
+    rows_error(
         "repetition_penalty", [1, 1e-50, 1, 1], ValueError, "be a finite number > 0, got 1e-50 at"
     ),
-    given("frequency_penalty", np.nan, ValueError, "be a finite number, got nan (what each"),
-    given("presence_penalty", -np.inf, ValueError, "be a finite number, got -inf (what any"),
-    given("presence_penalty", "a", TypeError, "be a number, got str 'a' ("),
-    given(
+    rows_error("frequency_penalty", np.nan, ValueError, "be a finite number, got nan (what each"),
+    rows_error("presence_penalty", -np.inf, ValueError, "be a finite number, got -inf (what any"),
+    rows_error("presence_penalty", "a", TypeError, "be a number, got str 'a' ("),
+    rows_error(
         "min_keep", 0, ValueError, "be a count of tokens in [1, 2**63), got 0 (every filter keeps"
     ),
-    given("min_keep", None, TypeError, "be an integer, got NoneType None ("),
-    given("repetition_scope", "input", ValueError, 'be "all", "prompt", "output" or a count of'),
-    given(
+    rows_error("min_keep", None, TypeError, "be an integer, got NoneType None ("),
+    rows_error(
+        "repetition_scope", "input", ValueError, 'be "all", "prompt", "output" or a count of'
+    ),
+    rows_error(
         "frequency_scope",
         -1,
         ValueError,
         'be "all", "prompt", "output" or a count of tokens in [0, 2**63), got -1 (',
     ),
-    given("presence_scope", [1] * 4, TypeError, "be a name or an integer, got list [1, 1, 1, 1] ("),
-    given("stages", "top_k", TypeError, "be a tuple of names, got str 'top_k' (all of them, in"),
-    given("stages", ("topk",), ValueError, "hold names of stages, got 'topk' (they are ('tempera"),
-    given("stages", ["top_k", "top_k"], ValueError, "hold each stage once, got 'top_k' twice ("),
-    staged(
+    rows_error(
+        "presence_scope", [1] * 4, TypeError, "be a name or an integer, got list [1, 1, 1, 1] ("
+    ),
+    rows_error(
+        "stages", "top_k", TypeError, "be a tuple of names, got str 'top_k' (all of them, in"
+    ),
+    rows_error(
+        "stages", ("topk",), ValueError, "hold names of stages, got 'topk' (they are ('tempera"
+    ),
+    rows_error(
+        "stages", ["top_k", "top_k"], ValueError, "hold each stage once, got 'top_k' twice ("
+    ),
+    stages_error(
         "hold 'temperature' where `temperature` is on, got temperature=0.0 and stages=('top_k',) (",
         stages=("top_k",),
         temperature=0,
     ),
-    staged(
+    stages_error(
         "hold 'top_p' where `top_p` is on, got top_p=0.5 at row 1 and stages=() (add the stage",
         stages=(),
         top_p=[1, 0.5, 0.5, 1],
     ),
-    given("n", 0, ValueError, "be a count of draws in [1, 2**32], got 0 (None draws one token"),
-    given("n", 2.0, TypeError, "be an integer, got float 2.0 ("),
-    Mistake(
+    rows_error(
+        "n", 0, ValueError, "be a count of draws in [1, 2**32], got 0 (None draws one token"
+    ),
+    rows_error("n", 2.0, TypeError, "be an integer, got float 2.0 ("),
+    ErrorCase(
         lambda: sample(ROW, n=2, logprobs=0),
         ValueError,
         "`n` must be left out with `logprobs`, got 2 (",
     ),
-    Mistake(
+    ErrorCase(
         lambda: sample(ROW, n=3, seed=1, position=0, stream=2**32 - 2),
         ValueError,
         "`stream` must be in [0, 2**32 - 2), got 4294967294 (3 draws take as many streams",
     ),
-    Mistake(
+    ErrorCase(
         lambda: sample(ROWS, n=3, seed=1, position=0, stream=[0, 1, 2**32 - 1, 2]),
         ValueError,
         "`stream` must be in [0, 2**32 - 2), got 4294967295 at row 2 (3 draws",
     ),
-    given("logprobs", -1, ValueError, "be in [0, V] = [0, 3], got -1 (how many top tok"),
-    given("logprobs", 4, ValueError, "be in [0, V] = [0, 3], got 4 (how many top tokens"),
-    given("logprobs", 1.0, TypeError, "be an integer, got float 1.0 ("),
-    given("form", "log", ValueError, "be some of ('raw', 'tempered', 'processed'), each once, got"),
-    given("form", ("raw", "raw"), ValueError, "be some of ('raw', 'tempered', 'processed'), each"),
-    given("form", (), ValueError, "be some of ('raw', 'tempered', 'processed'), each once, got ()"),
-    given("form", ["raw"], TypeError, "be a name or a tuple of names, got list ['raw'] (they"),
-    given("on_invalid", "skip", ValueError, 'be "raise" or "mark", got \'skip\' ("mark" gives a'),
-    given(
+    rows_error("logprobs", -1, ValueError, "be in [0, V] = [0, 3], got -1 (how many top tok"),
+    rows_error("logprobs", 4, ValueError, "be in [0, V] = [0, 3], got 4 (how many top tokens"),
+    rows_error("logprobs", 1.0, TypeError, "be an integer, got float 1.0 ("),
+    rows_error(
+        "form", "log", ValueError, "be some of ('raw', 'tempered', 'processed'), each once, got"
+    ),
+    rows_error(
+        "form", ("raw", "raw"), ValueError, "be some of ('raw', 'tempered', 'processed'), each"
+    ),
+    rows_error(
+        "form", (), ValueError, "be some of ('raw', 'tempered', 'processed'), each once, got ()"
+    ),
+    rows_error("form", ["raw"], TypeError, "be a name or a tuple of names, got list ['raw'] (they"),
+    rows_error(
+        "on_invalid", "skip", ValueError, 'be "raise" or "mark", got \'skip\' ("mark" gives a'
+    ),
+    rows_error(
         "reduction", "exakt", ValueError, f"{REDUCTION} 'exakt' (\"exact\", the default, adds int"
     ),
-    given("reduction", None, ValueError, f"{REDUCTION} None ("),
-    given("reduction", ["exact"], ValueError, f"{REDUCTION} ['exact'] ("),
-    alone("reduction", "sum", ValueError, f"{REDUCTION} 'sum' ("),
-    Mistake(lambda: Sampler(reduction=0), ValueError, f"`reduction` must {REDUCTION} 0 ("),
-    given("n_threads", 0, ValueError, "be in [1, 2**31), got 0 (None lets fastsample choose)"),
-    given("n_threads", "2", TypeError, "be an integer, got str '2' ("),
-    Mistake(
+    rows_error("reduction", None, ValueError, f"{REDUCTION} None ("),
+    rows_error("reduction", ["exact"], ValueError, f"{REDUCTION} ['exact'] ("),
+    row_error("reduction", "sum", ValueError, f"{REDUCTION} 'sum' ("),
+    ErrorCase(lambda: Sampler(reduction=0), ValueError, f"`reduction` must {REDUCTION} 0 ("),
+    rows_error("n_threads", 0, ValueError, "be in [1, 2**31), got 0 (None lets fastsample choose)"),
+    rows_error("n_threads", "2", TypeError, "be an integer, got str '2' ("),
+    ErrorCase(
         lambda: sample(ROW, temperature=0, seed=1),
         ValueError,
         "`position` must be given with `seed`",
     ),
-    Mistake(
+    ErrorCase(
         lambda: SamplingParams(top_p=float("nan")),
         ValueError,
         "`top_p` must be in [0, 1], got nan (",
     ),
-    Mistake(
+    ErrorCase(
         lambda: SamplingParams(temperature=[1.0]),
         TypeError,
         "`temperature` must be a number, got list (for one value per row call sample()",
     ),
-    Mistake(
+    ErrorCase(
         lambda: SamplingParams(seed=True), TypeError, "`seed` must be an integer, got bool True ("
     ),
 ]
 
 ENGINES = [
-    given("engine", "cuda", ValueError, f"{ENGINE} 'cuda' (None takes the fastest one)"),
-    Mistake(
+    rows_error("engine", "cuda", ValueError, f"{ENGINE} 'cuda' (None takes the fastest one)"),
+    ErrorCase(
         lambda: sample(ROW, engine="reference", isa="baseline"),
         ValueError,
         "`isa` must be None for engine 'reference', which has no instruction sets to choose from,",
     ),
-    Mistake(
+    ErrorCase(
         lambda: sample(ROW, engine="numba", isa="baseline"),
         ValueError,
         "`isa` must be None for engine 'numba', which has no instruction sets to choose from, got",
     ),
-    Mistake(
+    ErrorCase(
         call_without_numba,
         RuntimeError,
         "engine 'numba' needs numba, which is not installed, on x86-64 or aarch64: pip install ",
     ),
-    Mistake(
+    ErrorCase(
         call_without_torch,
         RuntimeError,
         "engine 'torch' needs torch, which is not installed: pip install torch (or pip install ",
     ),
-    Mistake(
+    ErrorCase(
         call_without_triton,
         RuntimeError,
         "engine 'triton' needs torch and triton, which are not both installed: pip install torch ",
     ),
-    Mistake(
+    ErrorCase(
         call_without_native,
         RuntimeError,
         "engine 'native' and `isa` need the compiled extension, which is not installed (leave both",
@@ -212,17 +256,19 @@ ENGINES = [
 ]
 
 
-def native_mistakes() -> list[Mistake]:
+def native_error_cases() -> list[ErrorCase]:
     if native is None:
         return []
     missing = next(isa for isa in ("neon", "baseline") if isa not in native.isa_usable())
     return [
-        Mistake(lambda: sample(ROW, isa="sse9"), ValueError, "got 'sse9'; usable here: "),
-        Mistake(lambda: sample(ROW, isa=missing), RuntimeError, f"{missing!r} cannot run on this"),
-        Mistake(lambda: sample(ROW, isa=[]), ValueError, "got []; usable here: "),
-        Mistake(lambda: Sampler(isa="sse9"), ValueError, "got 'sse9'; usable here: "),
-        Mistake(lambda: Sampler(isa=missing), RuntimeError, f"{missing!r} cannot run on this"),
+        ErrorCase(lambda: sample(ROW, isa="sse9"), ValueError, "got 'sse9'; usable here: "),
+        ErrorCase(
+            lambda: sample(ROW, isa=missing), RuntimeError, f"{missing!r} cannot run on this"
+        ),
+        ErrorCase(lambda: sample(ROW, isa=[]), ValueError, "got []; usable here: "),
+        ErrorCase(lambda: Sampler(isa="sse9"), ValueError, "got 'sse9'; usable here: "),
+        ErrorCase(lambda: Sampler(isa=missing), RuntimeError, f"{missing!r} cannot run on this"),
     ]
 
 
-MISTAKES = [*PARAMETERS, *ENGINES, *native_mistakes()]
+ERROR_CASES = [*PARAMETERS, *ENGINES, *native_error_cases()]

@@ -1,4 +1,4 @@
-"""Mistakes in samplers and their sequences."""
+"""Errors in samplers and their sequences."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from fastsample import Sampler, SamplingParams
-from tests.support.error_cases import ROW, ROWS, Foreign, Mistake
+from tests.support.error_cases import ROW, ROWS, ErrorCase, Foreign
 
 TWO = [SamplingParams(seed=1), SamplingParams(seed=2)]
 
 
-def made(arguments: dict[str, Any], error: type[Exception], part: str) -> Mistake:
-    return Mistake(lambda: Sampler(**arguments), error, part)
+def sampler_error(arguments: dict[str, Any], error: type[Exception], part: str) -> ErrorCase:
+    return ErrorCase(lambda: Sampler(**arguments), error, part)
 
 
-def of_two(call: Callable[[Sampler], Any], error: type[Exception], part: str) -> Mistake:
+def of_two(call: Callable[[Sampler], Any], error: type[Exception], part: str) -> ErrorCase:
     """A call with a sampler of two sequences, 0 and 1."""
-    return Mistake(lambda: call(Sampler(TWO)), error, part)
+    return ErrorCase(lambda: call(Sampler(TWO)), error, part)
 
 
-def of_one(call: Callable[[Sampler], Any], error: type[Exception], part: str) -> Mistake:
-    return Mistake(lambda: call(Sampler()), error, part)
+def of_one(call: Callable[[Sampler], Any], error: type[Exception], part: str) -> ErrorCase:
+    return ErrorCase(lambda: call(Sampler()), error, part)
 
 
 def call_after_the_last_position(sampler: Sampler) -> None:
@@ -68,26 +68,30 @@ def set_the_position(sampler: Sampler) -> None:
     sampler.position = 3
 
 
-MISTAKES = [
-    Mistake(
+ERROR_CASES = [
+    ErrorCase(
         lambda: Sampler(0.8),
         TypeError,
         "`params` must be a SamplingParams, got float (pass a field by its name",
     ),
-    made(
+    sampler_error(
         {"topk": 3},
         TypeError,
         "`topk` must be a field of SamplingParams, and is not "
         "(the fields are temperature, top_k, top_p, min_p, seed, repetition_penalty, ",
     ),
-    made({"params": SamplingParams()}, TypeError, "is not (pass it first, without a name)"),
-    made({"position": 3}, TypeError, "is not (a sampler starts at 0; reset(3) goes to position 3)"),
-    made(
+    sampler_error(
+        {"params": SamplingParams()}, TypeError, "is not (pass it first, without a name)"
+    ),
+    sampler_error(
+        {"position": 3}, TypeError, "is not (a sampler starts at 0; reset(3) goes to position 3)"
+    ),
+    sampler_error(
         {"seed": [1, 2]},
         TypeError,
         "`seed` must be an integer, got list (for one value per row call sample()",
     ),
-    made(
+    sampler_error(
         {"temperature": np.ones(2)},
         TypeError,
         "`temperature` must be a number, got ndarray (for one value per row call sample()",
@@ -102,23 +106,29 @@ MISTAKES = [
         AttributeError,
         "`position` cannot be set: the parameters of a Sampler are fixed (call reset(position))",
     ),
-    made({"top_k": 3.0}, TypeError, "`top_k` must be an integer, got float 3.0 ("),
-    made({"measure": 1}, TypeError, "`measure` must be True or False, got int 1 (True keeps the"),
+    sampler_error({"top_k": 3.0}, TypeError, "`top_k` must be an integer, got float 3.0 ("),
+    sampler_error(
+        {"measure": 1}, TypeError, "`measure` must be True or False, got int 1 (True keeps the"
+    ),
     of_one(
         lambda s: s.latency,
         AttributeError,
         "`latency` needs a Sampler that measures, got one that does not (make it with measure=T",
     ),
-    made({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', 'torch'"),
-    made({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
-    made({"prompt": 0.5}, TypeError, "`prompt` must hold integers, got float of shape (1,) and dt"),
-    made({"prompt": [-1]}, ValueError, "`prompt` must hold tokens in [0, 2**22), got -1 (tokens"),
-    made(
+    sampler_error({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', 'torch'"),
+    sampler_error({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
+    sampler_error(
+        {"prompt": 0.5}, TypeError, "`prompt` must hold integers, got float of shape (1,) and dt"
+    ),
+    sampler_error(
+        {"prompt": [-1]}, ValueError, "`prompt` must hold tokens in [0, 2**22), got -1 (tokens"
+    ),
+    sampler_error(
         {"prompt": [[0], [1, 2**22]]},
         ValueError,
         "`prompt` must hold tokens in [0, 2**22), got 4194304 at row 1 (tokens",
     ),
-    made(
+    sampler_error(
         {"prompt": [[[0], []]]},
         TypeError,
         "`prompt` must hold integers, got list at row 0: setting",

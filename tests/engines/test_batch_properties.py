@@ -27,7 +27,7 @@ from tests.support.engines import (
     needs_held,
     sha256,
 )
-from tests.support.requests import FORMS
+from tests.support.random_requests import FORMS
 
 F32 = np.float32
 MAX = float(np.finfo(F32).max)

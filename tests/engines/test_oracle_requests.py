@@ -28,7 +28,7 @@ from tests.support.engines import (
     row_of_job,
     same_bits,
 )
-from tests.support.requests import (
+from tests.support.random_requests import (
     DTYPES,
     FORMS,
     random_forms,
@@ -38,7 +38,7 @@ from tests.support.requests import (
     random_status,
     random_top_count,
 )
-from tests.support.strategies import KINDS, pick
+from tests.support.random_rows import KINDS, pick
 
 REFERENCE = Engine("reference")
 SIZES = (1, 2, 3, 5, 16, 17, 33, 63, 64, 100, 127, 128, 129, 130, 200, 257, 300, 383, 513, 1000)

@@ -1,4 +1,4 @@
-"""Mistakes past the package's door: calls of the reference and of the kernels themselves."""
+"""Errors past the package's door: calls of the reference and of the kernels themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastsample.engines.reference import logprobs as reference_laws
 from fastsample.verification.child import NoChildError, in_child
 from tests.reference.test_rounding import LIBRARY, MODES, rounding
 from tests.support.engines import SETTINGS, csr, make_plan, native
-from tests.support.error_cases import ROW, ROWS, Mistake
+from tests.support.error_cases import ROW, ROWS, ErrorCase
 
 
 def trace_while_rounding_up() -> None:
@@ -28,11 +28,11 @@ def trace_while_rounding_up() -> None:
 EMPTY = np.full(3, -np.inf, np.float32)
 HOLD = "`row` must hold a logit above -inf, and neither NaN nor +inf"
 REFERENCE = [
-    Mistake(lambda: reference.trace(EMPTY), ValueError, HOLD),
-    Mistake(lambda: reference_laws.softmax(EMPTY, 1.0), ValueError, HOLD),
+    ErrorCase(lambda: reference.trace(EMPTY), ValueError, HOLD),
+    ErrorCase(lambda: reference_laws.softmax(EMPTY, 1.0), ValueError, HOLD),
 ]
 ROUNDING = [
-    Mistake(
+    ErrorCase(
         trace_while_rounding_up,
         RuntimeError,
         "the processor must round to nearest, ties to even, and was set to round otherwise (undo",
@@ -72,8 +72,8 @@ def native_sample(changed: dict[str, Any]) -> None:
     native.sample(**{**arguments, **changed})
 
 
-def told(n_top: int, n_forms: int = 1, **changed: Any) -> dict[str, Any]:
-    """Arguments for so many forms, told with so many top tokens."""
+def logprob_buffers(n_top: int, n_forms: int = 1, **changed: Any) -> dict[str, Any]:
+    """Buffers for log-probabilities of some forms, with some top tokens."""
     return {
         "forms": ("raw",) * n_forms,
         "logprobs": np.empty((n_forms, 4)),
@@ -109,11 +109,11 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"bias": lists_with(values=np.ones(2, np.float32))}, "values must have 3 items"),
     ({"bias": lists_with(values=np.ones(3))}, "values must have items of 4 bytes, got 8"),
     ({"mask": np.ones((3, 1), np.uint32)}, "mask must have one row, or one for each row of"),
-    (told(2, n_forms=4), "forms must be at most 3"),
-    (told(4), "top_tokens cannot hold more tokens than the vocabulary"),
-    (told(2, logprobs=np.empty((1, 3))), "logprobs must have 4 items"),
-    (told(2, ranks=np.empty((2, 4), np.int64)), "ranks must have 4 items"),
-    (told(2, top_logprobs=np.empty((1, 4, 3))), "top_logprobs must have 8 items"),
+    (logprob_buffers(2, n_forms=4), "forms must be at most 3"),
+    (logprob_buffers(4), "top_tokens cannot hold more tokens than the vocabulary"),
+    (logprob_buffers(2, logprobs=np.empty((1, 3))), "logprobs must have 4 items"),
+    (logprob_buffers(2, ranks=np.empty((2, 4), np.int64)), "ranks must have 4 items"),
+    (logprob_buffers(2, top_logprobs=np.empty((1, 4, 3))), "top_logprobs must have 8 items"),
 ]
 
 
@@ -165,7 +165,7 @@ BAD_LIMITS = ["two", "0", "-1", "2.5", " 2", str(2**31)]
 
 NATIVE = [
     *(
-        Mistake(
+        ErrorCase(
             lambda text=text: native._limit_in(text),
             ValueError,
             f"`FASTSAMPLE_NUM_THREADS` must be in [1, 2**31), got '{text}'",
@@ -173,27 +173,27 @@ NATIVE = [
         for text in BAD_LIMITS
     ),
     *(
-        Mistake(lambda changed=changed: native_sample(changed), ValueError, part)
+        ErrorCase(lambda changed=changed: native_sample(changed), ValueError, part)
         for changed, part in BAD_CALLS
     ),
     *(
-        Mistake(lambda changed=changed: native_step(changed), ValueError, part)
+        ErrorCase(lambda changed=changed: native_step(changed), ValueError, part)
         for changed, part in BAD_STEPS
     ),
-    Mistake(
+    ErrorCase(
         lambda: native_softmax(np.empty((4, 2), np.float32), np.ones(4)),
         ValueError,
         "out must have 12 items",
     ),
-    Mistake(
+    ErrorCase(
         lambda: native_softmax(np.empty((4, 3), np.float32), np.ones(3)),
         ValueError,
         "temperature must have 4 items",
     ),
 ]
 ROUNDING_IS_KNOWN = MODES is not None and LIBRARY is not None
-UNDER_WAY = [
-    Mistake(
+DURING_A_CALL = [
+    ErrorCase(
         lambda: Batch(None, [start(SamplingParams(), array("q"))]).append([1]),
         RuntimeError,
         "this Sampler was used while one of its calls was under way",
@@ -213,20 +213,22 @@ def refused_fork() -> None:
 
 
 CHILDREN = [
-    Mistake(lambda: in_child(lambda: os._exit(0)), RuntimeError, "a forked child ended, or said"),
-    Mistake(lambda: in_child(lambda: 1 // 0), RuntimeError, "a forked child raised RuntimeError("),
+    ErrorCase(lambda: in_child(lambda: os._exit(0)), RuntimeError, "a forked child ended, or said"),
+    ErrorCase(
+        lambda: in_child(lambda: 1 // 0), RuntimeError, "a forked child raised RuntimeError("
+    ),
 ]
 
 NO_CHILDREN = [
-    Mistake(without_fork, NoChildError, "this system has no fork"),
-    Mistake(refused_fork, NoChildError, "the system refuses it: no more"),
+    ErrorCase(without_fork, NoChildError, "this system has no fork"),
+    ErrorCase(refused_fork, NoChildError, "the system refuses it: no more"),
 ]
 
-MISTAKES = [
+ERROR_CASES = [
     *REFERENCE,
     *NO_CHILDREN,
     *(CHILDREN if hasattr(os, "fork") else []),
-    *UNDER_WAY,
+    *DURING_A_CALL,
     *(ROUNDING if ROUNDING_IS_KNOWN else []),
     *(NATIVE if native else []),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastsample import Status
-from tests.api.test_adjustments import LAWS, LOGITS, on
+from tests.api.test_logits_processors import LAWS, LOGITS, on
 from tests.support.engines import Engine
 
 ROWS = np.stack([LOGITS[0]] * 6)

@@ -12,9 +12,9 @@ import pytest
 from fastsample import Sampler, SamplingParams, sample
 from tests.support.engines import Engine
 from tests.support.prepared_calls import ByDlpack, equal_answers, in_some_form, refuse
-from tests.support.requests import DTYPES
+from tests.support.random_requests import DTYPES
+from tests.support.random_rows import pick, random_filters
 from tests.support.sampler_steps import PARAMS, PENALISED, RNG, STEPS
-from tests.support.strategies import pick, random_filters
 
 pytest.importorskip("fastsample._native", reason="fastsample._native is not built")
 

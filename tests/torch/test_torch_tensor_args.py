@@ -12,8 +12,8 @@ from fastsample.engines.reference.engine import filters
 from fastsample.inputs.arrays import in_form_of
 from fastsample.params.validation import SCOPES
 from tests.support.engines import HELD, Engine, Job, make_outcome, same_bits
-from tests.support.requests import FORMS, alike, random_job
-from tests.support.strategies import Rng, pick
+from tests.support.random_requests import FORMS, alike, random_job
+from tests.support.random_rows import Rng, pick
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -1,4 +1,4 @@
-"""Mistakes with the Triton engine; to be imported only where torch and triton are installed."""
+"""Errors of the Triton engine; to be imported only where torch and triton are installed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fastsample import sample
 from fastsample.engines import resolve
 from fastsample.engines.triton import launch
 
-from . import ROWS, Mistake
+from . import ROWS, ErrorCase
 
 TENSOR = torch.from_numpy(ROWS)
-THERE = {"engine": "triton", "on_invalid": "mark", "seed": 1, "position": 0, "stream": "row"}
+OPTIONS = {"engine": "triton", "on_invalid": "mark", "seed": 1, "position": 0, "stream": "row"}
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def without_a_gpu() -> None:
 def on_the_cpu() -> None:
     resolve("triton")
     with compiled(has_gpu=True):
-        sample(TENSOR, **THERE)
+        sample(TENSOR, **OPTIONS)
 
 
 def in_a_graph() -> None:
@@ -47,17 +47,17 @@ def in_a_graph() -> None:
         mock.patch.object(torch.cuda, "is_available", lambda: True),
         mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
     ):
-        sample(TENSOR, **THERE, top_p=np.linspace(0.5, 0.8, 4))
+        sample(TENSOR, **OPTIONS, top_p=np.linspace(0.5, 0.8, 4))
 
 
-MISTAKES = [
-    Mistake(
+ERROR_CASES = [
+    ErrorCase(
         without_a_gpu, RuntimeError, "engine 'triton' needs a CUDA device, which torch does not"
     ),
-    Mistake(
+    ErrorCase(
         on_the_cpu,
         TypeError,
         "`logits` must be on cuda for engine 'triton', got a tensor on cpu (move them there, or",
     ),
-    Mistake(in_a_graph, RuntimeError, "`top_p` must be on the device, or the same in all rows, "),
+    ErrorCase(in_a_graph, RuntimeError, "`top_p` must be on the device, or the same in all rows, "),
 ]

@@ -1,4 +1,4 @@
-"""Mistakes at the command line; to be imported only where typer and rich are installed."""
+"""Errors at the command line; to be imported only where typer and rich are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 
 from fastsample.cli import app as cli
 from fastsample.cli import bench, plots
-from tests.support.error_cases import ROW, Mistake
+from tests.support.error_cases import ROW, ErrorCase
 
 
 def in_a_folder(call: Callable[[Path], Any]) -> None:
@@ -29,17 +29,17 @@ def in_a_folder(call: Callable[[Path], Any]) -> None:
             raise left.__context__ from None
 
 
-def of_rows(rows: np.ndarray, part: str, **options: Any) -> Mistake:
+def of_rows(rows: np.ndarray, part: str, **options: Any) -> ErrorCase:
     """A table of a file with these rows."""
 
     def call(folder: Path) -> None:
         np.save(folder / "rows.npy", rows)
         cli.table(folder / "rows.npy", **options)
 
-    return Mistake(lambda: in_a_folder(call), ValueError, part)
+    return ErrorCase(lambda: in_a_folder(call), ValueError, part)
 
 
-def of_texts(text: str, part: str) -> Mistake:
+def of_texts(text: str, part: str) -> ErrorCase:
     """A table with texts from a file that holds this."""
 
     def call(folder: Path) -> None:
@@ -47,7 +47,7 @@ def of_texts(text: str, part: str) -> Mistake:
         (folder / "texts.json").write_text(text, encoding="utf-8")
         cli.table(folder / "rows.npy", texts=folder / "texts.json")
 
-    return Mistake(lambda: in_a_folder(call), ValueError, part)
+    return ErrorCase(lambda: in_a_folder(call), ValueError, part)
 
 
 def read_a_text(folder: Path) -> None:
@@ -55,14 +55,14 @@ def read_a_text(folder: Path) -> None:
     cli.table(folder / "rows.npy")
 
 
-def of_bench(rows: np.ndarray, part: str, **options: Any) -> Mistake:
+def of_bench(rows: np.ndarray, part: str, **options: Any) -> ErrorCase:
     """A measurement of a file with these rows."""
 
     def call(folder: Path) -> None:
         np.save(folder / "rows.npy", rows)
         bench.bench(folder / "rows.npy", **options)
 
-    return Mistake(lambda: in_a_folder(call), ValueError, part)
+    return ErrorCase(lambda: in_a_folder(call), ValueError, part)
 
 
 def overwrite(folder: Path) -> None:
@@ -75,21 +75,25 @@ def without_matplotlib() -> None:
         plots.draw_latencies({}, "", {})
 
 
-MISTAKES = [
+ERROR_CASES = [
     of_rows(ROW, "--position and --stream say where to draw: give --seed too", position=3),
     of_rows(ROW, "`n` must be at least 1, got 0 (tokens to list)", n=0),
     of_rows(ROW.astype(float), "rows.npy must hold float32, got float64 (logits.astype(np.float3"),
     of_rows(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
     of_rows(ROW, "--row must be in [0, 1), the rows of ", row=1),
-    Mistake(lambda: in_a_folder(read_a_text), ValueError, "rows.npy is not an .npy file of"),
+    ErrorCase(lambda: in_a_folder(read_a_text), ValueError, "rows.npy is not an .npy file of"),
     of_bench(ROW, "--repeat must be at least 1, got 0 (times that a row is timed)", repeat=0),
     of_bench(ROW, "--threads 2 needs a --batch above 1: rows are spread over threads", threads=2),
     of_bench(ROW, "--batch must be in [1, 1], the rows of ", batch=2),
     of_bench(ROW, "--svg must name a file in a folder that is there, got .", svg=Path()),
-    Mistake(lambda: in_a_folder(overwrite), ValueError, "--json must name a file of its own, got "),
+    ErrorCase(
+        lambda: in_a_folder(overwrite), ValueError, "--json must name a file of its own, got "
+    ),
     of_bench(ROW[None][:0], "rows.npy must hold a row at least, got shape (0, 3)"),
     of_bench(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
-    Mistake(without_matplotlib, RuntimeError, "pictures need matplotlib: pip install matplotlib ("),
+    ErrorCase(
+        without_matplotlib, RuntimeError, "pictures need matplotlib: pip install matplotlib ("
+    ),
     of_texts("[", "texts.json is not JSON ("),
     of_texts(json.dumps([1, 2, 3]), "texts.json must be a JSON list of strings, the text of"),
     of_texts(json.dumps(["a"]), "texts.json must hold 3 texts, one per logit, got 1"),

@@ -1,30 +1,30 @@
-"""Mistakes in telling and asking how long calls took."""
+"""Errors in telling and asking how long calls took."""
 
 from __future__ import annotations
 
 from fastsample import Latency
-from tests.support.error_cases import Mistake
+from tests.support.error_cases import ErrorCase
 
-MISTAKES = [
-    Mistake(
+ERROR_CASES = [
+    ErrorCase(
         lambda: Latency().record(-1),
         ValueError,
         "`nanoseconds` must be in [0, 2**63), got -1 (what a call took",
     ),
-    Mistake(
+    ErrorCase(
         lambda: Latency().record(0.5), TypeError, "`nanoseconds` must be an integer, got float 0.5"
     ),
-    Mistake(
+    ErrorCase(
         lambda: Latency().record(1, tokens=-1),
         ValueError,
         "`tokens` must be in [0, 2**63), got -1 (how many tokens a call gave)",
     ),
-    Mistake(
+    ErrorCase(
         lambda: [Latency.record(one, 2**62) for one in [Latency()] * 2],
         ValueError,
         "`nanoseconds` must add up to less than 2**63, got 9223372036854775808 (reset() forgets",
     ),
-    Mistake(
+    ErrorCase(
         lambda: Latency().percentile(101),
         ValueError,
         "`q` must be in [0, 100], got 101.0 (a percentage: 50 for the median)",

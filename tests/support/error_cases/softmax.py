@@ -1,4 +1,4 @@
-"""Mistakes in the functions that look at whole rows, and at what filters leave of them."""
+"""Errors in the functions that look at whole rows, and at what filters leave of them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from fastsample import (
     top_p,
     verify,
 )
-from tests.support.error_cases import ROW, ROWS, Mistake, frozen, rows_with
+from tests.support.error_cases import ROW, ROWS, ErrorCase, frozen, rows_with
 
 SHARED = np.zeros(1, np.int64)
 REDUCTIONS = '"exact", "fixed" or "fast"'
 NAN = "`logits` row 3 holds nan at token 2 (a logit must be finite"
 
 
-def of(function: Any, error: type[Exception], part: str, *given: Any, **named: Any) -> Mistake:
-    return Mistake(lambda: function(*given, **named), error, part)
+def of(function: Any, error: type[Exception], part: str, *args: Any, **kwargs: Any) -> ErrorCase:
+    return ErrorCase(lambda: function(*args, **kwargs), error, part)
 
 
-MISTAKES = [
+ERROR_CASES = [
     of(verify, ValueError, "`minutes` must be above 0 and finite, got 0.0 (1 is one", minutes=0),
     of(verify, TypeError, "`minutes` must be a number, got str '1' (1 is one minute", minutes="1"),
     of(verify, TypeError, "`minutes` must be a number, got bool True (", minutes=True),

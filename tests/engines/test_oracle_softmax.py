@@ -8,8 +8,8 @@ import pytest
 from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_laws
 from tests.support.engines import HELD, Engine, make_job, make_plan, needs_held, same_bits
-from tests.support.requests import DTYPES
-from tests.support.strategies import TEMPERATURES
+from tests.support.random_requests import DTYPES
+from tests.support.random_rows import TEMPERATURES
 
 
 def laws_of(engine: Engine, values: np.ndarray, temperatures: np.ndarray) -> dict[str, np.ndarray]:

@@ -10,8 +10,7 @@ import pytest
 
 from fastsample import filter_logits, kept_set, sample, top_k, top_p
 from fastsample.engines import reference
-from tests.support.engines import Engine
-from tests.support.function_rows import (
+from tests.support.api_rows import (
     RNG,
     ROWS,
     TEMPERATURES,
@@ -24,6 +23,7 @@ from tests.support.function_rows import (
     with_ml_dtypes,
     with_torch,
 )
+from tests.support.engines import Engine
 
 # ---------------------------------------------------------------- top_k and top_p
 

@@ -1,4 +1,4 @@
-"""Mistakes in torch tensors; to be imported only where torch is installed."""
+"""Errors in torch tensors; to be imported only where torch is installed."""
 
 from __future__ import annotations
 
@@ -12,83 +12,99 @@ import torch
 from fastsample import sample
 from fastsample.api import device
 from fastsample.engines.torch import operator as op
-from tests.support.error_cases import ROWS, Foreign, Mistake, given, logits
+from tests.support.error_cases import ROWS, ErrorCase, Foreign, logits_error, rows_error
 
 
-def torch_mistakes() -> list[Mistake]:
+def tensor_error_cases() -> list[ErrorCase]:
     rows, ones, integers = torch.from_numpy(ROWS), torch.ones(3), torch.zeros(4, dtype=torch.int64)
 
-    def wrong(name: str, value: Any, part: str) -> Mistake:
-        return Mistake(lambda: sample(rows, **{name: value}), TypeError, f"`{name}` must be {part}")
+    def tensor_error(name: str, value: Any, part: str) -> ErrorCase:
+        return ErrorCase(
+            lambda: sample(rows, **{name: value}), TypeError, f"`{name}` must be {part}"
+        )
 
     return [
-        logits(
+        logits_error(
             ones.clone().requires_grad_(), TypeError, "must not require grad, got a tensor that"
         ),
-        Mistake(
+        ErrorCase(
             lambda: sample(ones.to("meta"), engine="native"),
             TypeError,
             "`logits` must be on the CPU, got a tensor on meta (pass `logits.c",
         ),
-        logits(
+        logits_error(
             ones.double(),
             TypeError,
             "must be float32, float16 or bfloat16, got torch.float64 (pass",
         ),
-        logits(
+        logits_error(
             ones.to_sparse(), TypeError, "must be dense, got torch.sparse_coo (pass `logits.to_"
         ),
-        logits(
+        logits_error(
             Foreign(source=ones.long()),
             TypeError,
             "must be float32, float16 or bfloat16, got int64 (pass",
         ),
-        given(
+        rows_error(
             "mask", ones.to("meta").bool(), TypeError, "be on the CPU, got a tensor on meta (pas"
         ),
-        given("bias", (ones, ones), TypeError, "hold lists of integers, got Tensor of shape (3,)"),
-        given("bias", (integers, ones.clone().requires_grad_()), TypeError, "have numbers as val"),
-        given("output", [ones.to("meta")] * 4, TypeError, "hold integers, got Tensor at row 0: "),
-        logits(
+        rows_error(
+            "bias", (ones, ones), TypeError, "hold lists of integers, got Tensor of shape (3,)"
+        ),
+        rows_error(
+            "bias", (integers, ones.clone().requires_grad_()), TypeError, "have numbers as val"
+        ),
+        rows_error(
+            "output", [ones.to("meta")] * 4, TypeError, "hold integers, got Tensor at row 0: "
+        ),
+        logits_error(
             torch.ones(1, 2, 3), ValueError, "must have shape (V,) or (B, V), got (1, 2, 3) (pass"
         ),
-        Mistake(
+        ErrorCase(
             lambda: sample(rows, out=torch.zeros(1, dtype=torch.int64).expand(4)),
             ValueError,
             "`out` must have memory of its own for each element, got strides of (0,) bytes",
         ),
-        given("out", integers, TypeError, "be a numpy.ndarray as `logits` is, got Tensor (leave"),
-        wrong("out", np.zeros(4, int), "a torch.Tensor as `logits` is, got ndarray ("),
-        wrong("out", torch.zeros(4), "int64 on the CPU, got torch.float32 on cpu ("),
-        wrong("out", integers.to("meta"), "int64 on the CPU, got torch.int64 on meta ("),
-        wrong("temperature", torch.ones(4).requires_grad_(), "a number, got Tensor: Can't call"),
-        wrong("top_k", torch.ones(4), "an integer, got an array of float32 ("),
+        rows_error(
+            "out", integers, TypeError, "be a numpy.ndarray as `logits` is, got Tensor (leave"
+        ),
+        tensor_error("out", np.zeros(4, int), "a torch.Tensor as `logits` is, got ndarray ("),
+        tensor_error("out", torch.zeros(4), "int64 on the CPU, got torch.float32 on cpu ("),
+        tensor_error("out", integers.to("meta"), "int64 on the CPU, got torch.int64 on meta ("),
+        tensor_error(
+            "temperature", torch.ones(4).requires_grad_(), "a number, got Tensor: Can't call"
+        ),
+        tensor_error("top_k", torch.ones(4), "an integer, got an array of float32 ("),
     ]
 
 
-def mistakes_on_a_device() -> list[Mistake]:
-    """Mistakes in calls that stay on a device; "meta" stands for one."""
+def device_error_cases() -> list[ErrorCase]:
+    """Errors in calls that stay on a device; "meta" stands for one."""
     rows = torch.from_numpy(ROWS).to("meta")
     n_rows, columns = rows.shape
     ones, integers = torch.ones(n_rows), torch.zeros(n_rows, dtype=torch.int64)
 
-    def there(part: str, error: type[Exception] = TypeError, **given: Any) -> Mistake:
-        return Mistake(lambda: sample(rows, **given), error, part)
+    def device_error(part: str, error: type[Exception] = TypeError, **kwargs: Any) -> ErrorCase:
+        return ErrorCase(lambda: sample(rows, **kwargs), error, part)
 
-    def of(tensor: Any, part: str, error: type[Exception] = TypeError) -> Mistake:
-        return Mistake(lambda: sample(tensor), error, f"`logits` must {part}")
+    def of(tensor: Any, part: str, error: type[Exception] = TypeError) -> ErrorCase:
+        return ErrorCase(lambda: sample(tensor), error, f"`logits` must {part}")
 
     on_mps = SimpleNamespace(device=SimpleNamespace(type="mps"))
     exact = "`reduction` must be \"exact\" for engines 'torch' and 'triton', got 'fixed' (another"
     return [
-        Mistake(lambda: device.sample(on_mps, {**HOW}), TypeError, "be on a device with float64"),
+        ErrorCase(
+            lambda: device.sample(on_mps, {**DEVICE_OPTIONS}),
+            TypeError,
+            "be on a device with float64",
+        ),
         of(rows.clone().requires_grad_(), "not require grad, got a tensor that does (pass"),
-        Mistake(
+        ErrorCase(
             lambda: sample(ones[None].to_sparse(), engine="torch", on_invalid="mark"),
             TypeError,
             "`logits` must be dense, got torch.sparse_coo (pass `logits.to_dense()`)",
         ),
-        Mistake(
+        ErrorCase(
             lambda: sample(
                 torch.nested.nested_tensor([ones], layout=torch.jagged),
                 engine="torch",
@@ -100,66 +116,76 @@ def mistakes_on_a_device() -> list[Mistake]:
         of(rows.double(), "be float32, float16 or bfloat16, got torch.float64 (pass `logits.fl"),
         of(rows[None], "have shape (V,) or (B, V), got (1, ", ValueError),
         of(rows[:, :0], "have 1 to 2**22 tokens per row, got shape (4, 0) (the", ValueError),
-        there(exact, ValueError, reduction="fixed"),
-        there("`temperature` must be a number, got a tensor of torch.bool (", temperature=ones > 0),
-        there("`top_k` must be an integer, got a tensor of torch.float32 (", top_k=ones),
-        there(
+        device_error(exact, ValueError, reduction="fixed"),
+        device_error(
+            "`temperature` must be a number, got a tensor of torch.bool (", temperature=ones > 0
+        ),
+        device_error("`top_k` must be an integer, got a tensor of torch.float32 (", top_k=ones),
+        device_error(
             "`top_p` must be a scalar or have shape (B,) = (4,), got (2,)",
             ValueError,
             top_p=ones[:2],
         ),
-        there("`mask` must be bool, or int32 with a bit per token, got torch.float32", mask=ones),
-        there(
+        device_error(
+            "`mask` must be bool, or int32 with a bit per token, got torch.float32", mask=ones
+        ),
+        device_error(
             f"`mask` must have shape ({columns},) or (4, {columns}) for torch.bool, got (2, 1) (co",
             ValueError,
             mask=ones[:2, None] > 0,
         ),
-        there(
+        device_error(
             "`temperature` must not require grad, got a ", temperature=ones.clone().requires_grad_()
         ),
-        there("`seed` must be dense, got torch.sparse_coo (pass `seed.", seed=integers.to_sparse()),
-        there("`output` must hold integers, got torch.float32 (tokens", output=ones),
-        there(
+        device_error(
+            "`seed` must be dense, got torch.sparse_coo (pass `seed.", seed=integers.to_sparse()
+        ),
+        device_error("`output` must hold integers, got torch.float32 (tokens", output=ones),
+        device_error(
             "`output` must have one entry for each of the 4 rows, got 2 (",
             ValueError,
             output=(integers, integers),
         ),
-        there(
+        device_error(
             "`prompt` must have shape (B, T), B = 4, where it is a tensor, got (2, 2) (-1 fi",
             ValueError,
             prompt=integers.view(2, 2),
         ),
-        there("`output` must have shape (B, T), B = 4, ", ValueError, output=integers),
-        there(
+        device_error("`output` must have shape (B, T), B = 4, ", ValueError, output=integers),
+        device_error(
             "(tokens, values), got Tensor (add one that is as wide as the rows to `logits`)",
             bias=integers,
         ),
-        there("(tokens, values), got Tensor and ndarray (", bias=(integers, np.ones(4))),
-        there("`bias` must have numbers as values, got torch.bool (", bias=(integers, ones > 0)),
-        there(
+        device_error("(tokens, values), got Tensor and ndarray (", bias=(integers, np.ones(4))),
+        device_error(
+            "`bias` must have numbers as values, got torch.bool (", bias=(integers, ones > 0)
+        ),
+        device_error(
             "`bias` must have a value for each token, got (2,) values for (4,) tokens (two te",
             ValueError,
             bias=(integers, ones[:2]),
         ),
-        there(
+        device_error(
             "`out` must be torch.int64 on meta, as the tokens are, got torch.int64 on cpu",
             out=integers,
         ),
-        there(
+        device_error(
             "`out` must be torch.int64 on meta, as the tokens are, got ndarray (", out=np.zeros(4)
         ),
-        there(
+        device_error(
             "`out` must have the shape of the answer, (4,), got (2,) (leave",
             ValueError,
             out=integers.to("meta")[:2],
         ),
-        Mistake(with_an_old_torch, RuntimeError, "tensors on a device need torch 2.4 or later, "),
-        Mistake(in_compiled_code, ValueError, "`seed` must be given in compiled code, got None ("),
+        ErrorCase(with_an_old_torch, RuntimeError, "tensors on a device need torch 2.4 or later, "),
+        ErrorCase(
+            in_compiled_code, ValueError, "`seed` must be given in compiled code, got None ("
+        ),
     ]
 
 
-HOW = {"valid_vocab": None, "isa": None, "reduction": "exact", "on_invalid": "mark"}
-HOW |= {"n_threads": None, "seed": 1}
+DEVICE_OPTIONS = {"valid_vocab": None, "isa": None, "reduction": "exact", "on_invalid": "mark"}
+DEVICE_OPTIONS |= {"n_threads": None, "seed": 1}
 
 
 def in_compiled_code() -> None:
@@ -175,4 +201,4 @@ def with_an_old_torch() -> None:
         op.register()
 
 
-MISTAKES = [*torch_mistakes(), *mistakes_on_a_device()]
+ERROR_CASES = [*tensor_error_cases(), *device_error_cases()]

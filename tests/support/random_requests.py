@@ -11,7 +11,7 @@ from fastsample.engines import reference
 from fastsample.engines.reference.engine import filters
 from fastsample.verification.memory import laid_out
 from tests.support.engines import BAD_PARAM, FILTERS_OFF, Job, csr, make_job, make_plan
-from tests.support.strategies import KINDS, MAX, Rng, pick, random_draws, random_filters
+from tests.support.random_rows import KINDS, MAX, Rng, pick, random_draws, random_filters
 
 F32 = np.float32
 FORMS = ("raw", "tempered", "processed")

@@ -1,4 +1,4 @@
-"""Mistakes in asking for a table of candidates."""
+"""Errors in asking for a table of candidates."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from fastsample import candidates
-from tests.support.error_cases import ROW, ROWS, Mistake
+from tests.support.error_cases import ROW, ROWS, ErrorCase
 
 
-def of(error: type[Exception], part: str, *given: Any, **named: Any) -> Mistake:
-    return Mistake(lambda: candidates(*given, **named), error, part)
+def of(error: type[Exception], part: str, *args: Any, **kwargs: Any) -> ErrorCase:
+    return ErrorCase(lambda: candidates(*args, **kwargs), error, part)
 
 
-MISTAKES = [
+ERROR_CASES = [
     of(ValueError, "`n` must be at least 1, got 0 (tokens to list)", ROW, 0),
     of(TypeError, "`n` must be an integer, got float 2.0 (tokens to list)", ROW, 2.0),
     of(TypeError, "`n` must be an integer, got bool True (tokens to list)", ROW, True),

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.support.engines import make_plan
-from tests.support.requests import DTYPES
-from tests.support.strategies import random_draws, random_filters
+from tests.support.random_requests import DTYPES
+from tests.support.random_rows import random_draws, random_filters
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")

@@ -1,4 +1,4 @@
-"""Mistakes in sums of any array."""
+"""Errors in sums of any array."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fastsample import engines, reduce_sum
 from fastsample.api import reduce_sum as reduce
-from tests.support.error_cases import ROW, Mistake
+from tests.support.error_cases import ROW, ErrorCase
 
 
 def without_native(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -27,11 +27,11 @@ def without_native(call: Callable[[], Any]) -> Callable[[], Any]:
     return absent
 
 
-def of(error: type[Exception], part: str, *given: Any, **named: Any) -> Mistake:
-    return Mistake(lambda: reduce_sum(*given, **named), error, part)
+def of(error: type[Exception], part: str, *args: Any, **kwargs: Any) -> ErrorCase:
+    return ErrorCase(lambda: reduce_sum(*args, **kwargs), error, part)
 
 
-MISTAKES = [
+ERROR_CASES = [
     of(ValueError, '`reduction` must be "exact", "fixed" or "fast", got \'kahan\' (', ROW, "kahan"),
     of(
         TypeError,
@@ -55,7 +55,7 @@ MISTAKES = [
         np.ma.array(ROW),
     ),
     of(ValueError, "`n_threads` must be in [1, 2**31), got 0 (None", ROW, n_threads=0),
-    Mistake(
+    ErrorCase(
         without_native(lambda: reduce_sum(ROW, isa="baseline")),
         RuntimeError,
         "`isa` must be left out where the compiled extension is not installed, got",

@@ -11,8 +11,7 @@ import pytest
 import fastsample
 from fastsample import log_softmax, logsumexp, sample, softmax
 from fastsample.engines.reference import logprobs as reference_laws
-from tests.support.engines import Engine
-from tests.support.function_rows import (
+from tests.support.api_rows import (
     ROWS,
     TEMPERATURES,
     bits,
@@ -23,6 +22,7 @@ from tests.support.function_rows import (
     with_ml_dtypes,
     with_torch,
 )
+from tests.support.engines import Engine
 
 WHOLE_ROWS = (softmax, log_softmax, logsumexp)
 

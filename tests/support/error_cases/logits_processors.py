@@ -1,124 +1,140 @@
-"""Mistakes in masks, biases and histories."""
+"""Errors in masks, biases and histories."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fastsample import sample
-from tests.support.error_cases import ROW, Foreign, Mistake, alone, given
+from tests.support.error_cases import ROW, ErrorCase, Foreign, row_error, rows_error
 
 MASK = "have shape (3,) or (4, 3) for bool, got"
 TOKENS = "(tokens are columns of `logits`)"
-MISTAKES = [
-    given("mask", [True] * 3, TypeError, "be an array, got list (pass `np.asarray(mask, bool)`)"),
-    given("mask", np.ones(3), TypeError, "be bool, or int32 with a bit per token, got float64 ("),
-    given("mask", np.ones(3, ">i4"), TypeError, "be bool, or int32 with a bit per token, got >i4"),
-    given(
+ERROR_CASES = [
+    rows_error(
+        "mask", [True] * 3, TypeError, "be an array, got list (pass `np.asarray(mask, bool)`)"
+    ),
+    rows_error(
+        "mask", np.ones(3), TypeError, "be bool, or int32 with a bit per token, got float64 ("
+    ),
+    rows_error(
+        "mask", np.ones(3, ">i4"), TypeError, "be bool, or int32 with a bit per token, got >i4"
+    ),
+    rows_error(
         "mask", Foreign(), TypeError, "be an array that NumPy reads through DLPack, or bfloat16,"
     ),
-    given("mask", np.ones((2, 3), bool), ValueError, f"{MASK} (2, 3) (True, or a bit that is 1,"),
-    given("mask", np.ones((4, 4), bool), ValueError, f"{MASK} (4, 4) ("),
-    given("mask", np.ones((4, 0), bool), ValueError, f"{MASK} (4, 0) ("),
-    given("mask", np.ones((1, 4, 3), bool), ValueError, f"{MASK} (1, 4, 3) ("),
-    given(
+    rows_error(
+        "mask", np.ones((2, 3), bool), ValueError, f"{MASK} (2, 3) (True, or a bit that is 1,"
+    ),
+    rows_error("mask", np.ones((4, 4), bool), ValueError, f"{MASK} (4, 4) ("),
+    rows_error("mask", np.ones((4, 0), bool), ValueError, f"{MASK} (4, 0) ("),
+    rows_error("mask", np.ones((1, 4, 3), bool), ValueError, f"{MASK} (1, 4, 3) ("),
+    rows_error(
         "mask", np.ones((4, 2), np.int32), ValueError, "have shape (1,) or (4, 1) for int32, got"
     ),
-    given("mask", np.ones(2, np.uint32), ValueError, "have shape (1,) or (4, 1) for uint32, got"),
-    given(
+    rows_error(
+        "mask", np.ones(2, np.uint32), ValueError, "have shape (1,) or (4, 1) for uint32, got"
+    ),
+    rows_error(
         "bias", 3, TypeError, "be a dict {token: value}, a list of B dicts or a tuple (tokens, v"
     ),
-    given(
+    rows_error(
         "bias",
         [{}, {}, 5, {}],
         TypeError,
         "be a dict {token: value}, a list of B dicts or a tuple (tokens, values), got int at row 2",
     ),
-    given(
+    rows_error(
         "bias",
         np.zeros((4, 3), np.float32),
         TypeError,
         "be a dict {token: value}, a list of B dicts or a tuple (tokens, values), got ndarray "
         "(leave it out where there is none; add one that is as wide as the rows to `logits`)",
     ),
-    given("bias", [{}], ValueError, "have one entry for each of the 4 rows, got 1 (one per row of"),
-    given("bias", {3: 1.0}, ValueError, f"hold tokens in [0, 3), got 3 {TOKENS}"),
-    given(
+    rows_error(
+        "bias", [{}], ValueError, "have one entry for each of the 4 rows, got 1 (one per row of"
+    ),
+    rows_error("bias", {3: 1.0}, ValueError, f"hold tokens in [0, 3), got 3 {TOKENS}"),
+    rows_error(
         "bias",
         [{}, {-1: 1}, {}, {}],
         ValueError,
         f"hold tokens in [0, 3), got -1 at row 1 {TOKENS}",
     ),
-    given(
+    rows_error(
         "bias", {0.5: 1.0}, TypeError, "hold lists of integers, got list of shape (1,) and dtype f"
     ),
-    given(
+    rows_error(
         "bias", {0: "a"}, TypeError, "have numbers as values, got <U1 (each is added to a logit)"
     ),
-    given(
+    rows_error(
         "bias", [{0: None}] * 4, TypeError, "have numbers as values, got object at row 0 (each is"
     ),
-    given(
+    rows_error(
         "bias", {0: [1, 2], 1: 3}, TypeError, "have numbers as values, got list: setting an array"
     ),
-    given(
+    rows_error(
         "bias", {1: np.nan}, ValueError, "be finite or -inf in float32, got nan for token 1 (-inf"
     ),
-    given("bias", {1: 1e39}, ValueError, "be finite or -inf in float32, got 1e+39 for token 1 ("),
-    given(
+    rows_error(
+        "bias", {1: 1e39}, ValueError, "be finite or -inf in float32, got 1e+39 for token 1 ("
+    ),
+    rows_error(
         "bias",
         [{}, {}, {}, {2: np.inf}],
         ValueError,
         "be finite or -inf in float32, got inf for token 2 at row 3 (",
     ),
-    given(
+    rows_error(
         "bias",
         ({}, None),
         ValueError,
         "have one entry for each of the 4 rows, got 2 (one per row of",
     ),
-    given(
+    rows_error(
         "bias", ([0, 1],), ValueError, "be two arrays (tokens, values) where it is a tuple, got 1"
     ),
-    given(
+    rows_error(
         "bias", ([0, 1], [1.0]), ValueError, "have a value for each token, got (1,) values for (2,"
     ),
-    given(
+    rows_error(
         "bias", ([0, 2, 0], [1.0] * 3), ValueError, "hold each token once, got token 0 2 times (add"
     ),
-    given("bias", ([3], [1.0]), ValueError, f"hold tokens in [0, 3), got 3 {TOKENS}"),
-    given(
+    rows_error("bias", ([3], [1.0]), ValueError, f"hold tokens in [0, 3), got 3 {TOKENS}"),
+    rows_error(
         "prompt", {1, 2}, TypeError, "be a list of tokens, one such list per row, or an array, got"
     ),
-    given(
+    rows_error(
         "prompt", np.ones((4, 1, 1), int), TypeError, "be a list of tokens, one such list per row,"
     ),
-    given(
+    rows_error(
         "prompt", [[0]] * 3, ValueError, "have one entry for each of the 4 rows, got 3 (one per row"
     ),
-    given("prompt", [0, 1, 2], ValueError, "have one entry for each of the 4 rows, got 3 (one per"),
-    given(
+    rows_error(
+        "prompt", [0, 1, 2], ValueError, "have one entry for each of the 4 rows, got 3 (one per"
+    ),
+    rows_error(
         "prompt", [0] * 4, TypeError, "hold lists of integers, got int of shape () and dtype int64"
     ),
-    given(
+    rows_error(
         "output",
         [[0], [0, 3], [], [9]],
         ValueError,
         f"hold tokens in [0, 3), got 3 at row 1 {TOKENS}",
     ),
-    given(
+    rows_error(
         "output", [[0.5]] * 4, TypeError, "hold lists of integers, got list of shape (1,) and dtype"
     ),
-    given(
+    rows_error(
         "output", [[[0], []]] * 4, TypeError, "hold integers, got list at row 0: setting an array"
     ),
-    alone("output", [0, -1], ValueError, f"hold tokens in [0, 3), got -1 {TOKENS}"),
-    alone(
+    row_error("output", [0, -1], ValueError, f"hold tokens in [0, 3), got -1 {TOKENS}"),
+    row_error(
         "output", [[0], [1]], ValueError, "have one entry for each of the 1 rows, got 2 (one per"
     ),
-    alone(
+    row_error(
         "prompt", [2**63], ValueError, f"hold tokens in [0, 3), got 9223372036854775808 {TOKENS}"
     ),
-    Mistake(
+    ErrorCase(
         lambda: sample(ROW, valid_vocab=2, bias={2: 1.0}),
         ValueError,
         f"`bias` must hold tokens in [0, 2), got 2 {TOKENS}",
