@@ -1,8 +1,9 @@
-"""How `fastsample._native` is compiled: one extension, each isa_*.cpp with its own machine flags.
+"""Build `fastsample._native`: one extension, whose kernels are compiled once per instruction set.
 
 Every floating-point operation has to round on its own (docs/rule.md, section 4), so the flags
-forbid fused multiply-add and never relax the arithmetic. Nothing is tuned to the machine that
-builds: the instruction set is chosen when the module is imported.
+forbid fused multiply-add and never relax the arithmetic. The flags of CFLAGS and CXXFLAGS come
+before those here, which therefore win. Nothing is tuned to the machine that builds: the
+instruction set is chosen when the module is imported.
 
 With FASTSAMPLE_PURE=1 in the environment nothing is compiled: a wheel for every machine, whose
 engines are `numba`, where that is installed, and `reference`.
@@ -12,21 +13,32 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
+from setuptools.modified import newer_group
 
 ROOT = Path(__file__).resolve().parent
 KERNELS = Path("kernels")
+SOURCES = [
+    "_native.pyx",
+    "sampling/penalties.cpp",
+    "runtime/dispatch.cpp",
+    "runtime/pool.cpp",
+    "reduce/reduce.cpp",
+]
+SOURCE_PER_ISA = str(KERNELS / "simd" / "isa.cpp")
 
-X86_64 = platform.machine().lower() in ("x86_64", "amd64")
-AARCH64 = platform.machine().lower() in ("aarch64", "arm64")
+MACHINE = platform.machine().lower()
+ARCHITECTURE = {"amd64": "x86_64", "arm64": "aarch64"}.get(MACHINE, MACHINE)
 
-# -fno-fast-math comes last in its group: it undoes what a CFLAGS of the environment may have set.
+# -fno-fast-math comes last in its group: it undoes what CFLAGS or CXXFLAGS may have set.
 FLAGS = [
     "-std=c++17",
     "-O3",
@@ -38,76 +50,91 @@ FLAGS = [
     "-fno-math-errno",
     "-fno-trapping-math",
 ]
+# -mfpmath=387 would keep more bits than float32 has between two operations.
+MACHINE_FLAGS = {"x86_64": ["-march=x86-64", "-mtune=generic", "-mfpmath=sse"]}
 
-BASELINE_FLAGS = ["-march=x86-64", "-mtune=generic"] if X86_64 else []
-FILE_FLAGS = {
-    "isa_x86_v3.cpp": ["-march=x86-64-v3"],
-    "isa_x86_v4.cpp": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
-}
-
-
-def sources() -> list[str]:
-    """List what this machine compiles: the module, the dispatcher, one file per instruction set."""
-    names = ["_native.pyx", "sampling/penalties.cpp", "runtime/dispatch.cpp"]
-    names += ["runtime/pool.cpp", "reduce/reduce.cpp"]
-    names += ["simd/isa_baseline.cpp"]
-    if X86_64:
-        names += ["simd/isa_x86_v3.cpp", "simd/isa_x86_v4.cpp"]
-    if AARCH64:
-        names += ["simd/isa_neon.cpp"]
-    return [str(KERNELS / name) for name in names]
+# setuptools hands CXXFLAGS to the linker too. There -ffast-math, -funsafe-math-optimizations and
+# -Ofast each link code that switches the importing thread to flush-to-zero: each is undone.
+LINK_FLAGS = ["-pthread", "-O3", "-fno-fast-math", "-fno-unsafe-math-optimizations"]
 
 
-def headers() -> list[str]:
-    """List what every object depends on, relative to the project's root."""
-    paths = (
-        path for path in (ROOT / KERNELS).rglob("*") if path.suffix in (".hpp", ".pxd", ".pxi")
-    )
-    return sorted(str(path.relative_to(ROOT)) for path in paths)
+class InstructionSet(NamedTuple):
+    """One line of kernels/simd/isa_list.hpp, as far as the build needs it."""
+
+    namespace: str
+    flags: list[str]
+
+
+def instruction_sets() -> list[InstructionSet]:
+    """Read the instruction sets of this machine's architecture."""
+    text = (ROOT / KERNELS / "simd" / "isa_list.hpp").read_text(encoding="utf-8")
+    lines = re.findall(r'^  X\((\w+), (\w+), ".*?", "(.*?)", \w+\)', text, re.MULTILINE)
+    return [
+        InstructionSet(namespace, flags.split())
+        for architecture, namespace, flags in lines
+        if architecture in ("any", ARCHITECTURE)
+    ]
+
+
+def dependencies() -> list[str]:
+    """List the files, relative to the root, whose change makes every object stale."""
+    suffixes = (".hpp", ".pxd", ".pxi")
+    paths = [path for path in (ROOT / KERNELS).rglob("*") if path.suffix in suffixes]
+    return sorted([SOURCE_PER_ISA, *(str(path.relative_to(ROOT)) for path in paths)])
 
 
 class BuildNative(build_ext):
-    """Cython's C++ goes to the build folder; machine flags follow the name of the file."""
+    """Translate the Cython into the build folder and compile the kernels per instruction set."""
 
     def run(self) -> None:
-        """Translate the .pyx beside the objects, then compile as usual."""
+        """Translate the .pyx, then compile."""
         for extension in self.extensions:
-            made = cythonize(
+            translated = cythonize(
                 [extension],
                 include_path=[str(KERNELS)],
                 build_dir=self.build_temp,
                 language_level=3,
             )
-            extension.sources = made[0].sources
+            extension.sources = translated[0].sources
         super().run()
 
-    def build_extensions(self) -> None:
-        """Give the compiler one more step: flags by file name."""
-        if self.compiler.compiler_type != "unix":
-            kind = self.compiler.compiler_type
+    def build_extension(self, extension: Extension) -> None:
+        """Compile the kernels, then everything else, and link.
+
+        Raises CompileError for a compiler that is not like GCC.
+        """
+        kind = self.compiler.compiler_type
+        if kind != "unix":
             raise CompileError(
                 f"fastsample needs GCC or Clang (vector types, -ffp-contract=off), got `{kind}`"
             )
-        compile_one = self.compiler._compile
+        inputs = [*extension.sources, *extension.depends]
+        if self.force or newer_group(inputs, self.get_ext_fullpath(extension.name)):
+            with ThreadPoolExecutor(os.cpu_count()) as threads:
+                objects = threads.map(self.compile_kernels, instruction_sets())
+                extension.extra_objects = [path for paths in objects for path in paths]
+        super().build_extension(extension)
 
-        def compile_with_flags(
-            obj: str, src: str, ext: str, cc_args: list[str], postargs: list[str], pp_opts: Any
-        ) -> None:
-            flags = FILE_FLAGS.get(Path(src).name, BASELINE_FLAGS)
-            compile_one(obj, src, ext, cc_args, [*postargs, *flags], pp_opts)
+    def compile_kernels(self, isa: InstructionSet) -> list[str]:
+        """Compile the kernels for one instruction set; return the paths of the objects."""
+        return self.compiler.compile(
+            [SOURCE_PER_ISA],
+            output_dir=str(Path(self.build_temp, isa.namespace)),
+            macros=[("FASTSAMPLE_ISA", isa.namespace)],
+            include_dirs=[str(KERNELS)],
+            extra_postargs=[*COMPILE_FLAGS, *isa.flags],
+        )
 
-        self.compiler._compile = compile_with_flags
-        super().build_extensions()
 
-
+COMPILE_FLAGS = [*FLAGS, *MACHINE_FLAGS.get(ARCHITECTURE, []), f"-ffile-prefix-map={ROOT}=."]
 NATIVE = Extension(
     "fastsample._native",
-    sources=sources(),
-    depends=headers(),
+    sources=[str(KERNELS / name) for name in SOURCES],
+    depends=dependencies(),
     include_dirs=[str(KERNELS)],
     define_macros=[("FASTSAMPLE_FLAGS", '"' + " ".join(FLAGS) + '"')],
-    extra_compile_args=[*FLAGS, f"-ffile-prefix-map={ROOT}=."],
-    extra_link_args=["-pthread"],
+    extra_compile_args=COMPILE_FLAGS,
+    extra_link_args=LINK_FLAGS,
     language="c++",
 )
 

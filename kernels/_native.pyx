@@ -28,6 +28,7 @@ from kernels cimport (
     DType,
     Form,
     Function,
+    InstructionSet,
     KeptSets,
     Kernels,
     Reduction,
@@ -39,12 +40,12 @@ from kernels cimport (
     c_limit_threads,
     c_most_threads,
     c_sample_rows,
-    compiled_kernels,
+    compiled_isas,
     kLogSoftmax,
     kLogSumExp,
     kSoftmax,
+    known_isas,
     philox4x32,
-    usable,
 )
 
 import numpy as np
@@ -67,26 +68,27 @@ cdef extern from *:
 
 # ---- instruction sets ---------------------------------------------------------------------------------
 
-KNOWN_ISA = ("baseline", "x86-64-v3", "x86-64-v4", "neon")
+KNOWN_ISA = tuple([name.decode() for name in known_isas()])
 
 cdef dict _usable = {}
 cdef list _compiled = []
 
 
 cdef class _Isa:
+    cdef str name
     cdef const Kernels* kernels
 
 
 cdef void _find_kernels():
-    cdef const Kernels* kernels
+    cdef InstructionSet compiled
     cdef _Isa isa
-    for kernels in compiled_kernels():
-        name = kernels.name.decode()
-        _compiled.append(name)
-        if usable(kernels[0]):
-            isa = _Isa.__new__(_Isa)
-            isa.kernels = kernels
-            _usable[name] = isa
+    for compiled in compiled_isas():
+        isa = _Isa.__new__(_Isa)
+        isa.name = compiled.name.decode()
+        isa.kernels = compiled.kernels
+        _compiled.append(isa.name)
+        if compiled.runs():
+            _usable[isa.name] = isa
 
 
 _find_kernels()
@@ -124,7 +126,7 @@ def isa_usable():
 
 def default_isa():
     """The name that is used where a call gives none: FASTSAMPLE_ISA, or the last usable one."""
-    return _default.kernels.name.decode()
+    return _default.name
 
 
 def compiler():

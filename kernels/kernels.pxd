@@ -29,7 +29,12 @@ cdef extern from "runtime/dispatch.hpp" namespace "fastsample" nogil:
         uint32_t stream
 
     cppclass Kernels:
+        pass
+
+    cppclass InstructionSet:
         const char* name
+        const Kernels* kernels
+        bint (*runs)()
 
     ctypedef int32_t DType
     ctypedef int32_t Form
@@ -65,8 +70,8 @@ cdef extern from "runtime/dispatch.hpp" namespace "fastsample" nogil:
     cppclass Function:
         pass
 
-    vector[const Kernels*] compiled_kernels()
-    bint usable(const Kernels&)
+    vector[InstructionSet] compiled_isas()
+    vector[const char*] known_isas()
     void c_sample_rows "fastsample::sample_rows"(
         const Kernels&, const Batch&, const Adjustments&, const Settings*, Reduction, int,
         const Answers&, uint8_t*) except +

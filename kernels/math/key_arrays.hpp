@@ -36,7 +36,7 @@ struct Weighed {
 template <bool kFromPivotUp>
 inline int64_t move_side(Weighed source, int64_t count, uint64_t pivot, Weighed target) {
   int64_t left = 0;
-#if FASTSAMPLE_LANES == 16
+#if defined(__AVX512F__)
   const __m512i pivots = _mm512_set1_epi64(static_cast<int64_t>(pivot));
   for (int64_t i = 0; i < count; i += 8) {
     const __m512i keys = _mm512_loadu_si512(source.keys + i);

@@ -49,11 +49,12 @@ struct Power {
   V half;
 };
 
-inline Floats half_of_two_to(Floats t) { return (Floats)((Ints)t << 23); }
+// Unsigned here and below: a lane past the end of a list may hold anything.
+inline Floats half_of_two_to(Floats t) { return (Floats)((Uints)t << 23); }
 inline Pack half_of_two_to(const Pack& t) {
   return each([&](int i) { return half_of_two_to(t.vector[i]); });
 }
-inline Floats doubled(Floats half) { return (Floats)((Ints)half + (1 << 23)); }
+inline Floats doubled(Floats half) { return (Floats)((Uints)half + (1u << 23)); }
 
 template <class V>
 inline V polynomial(const V& f) {
@@ -69,8 +70,6 @@ inline Power<V> power(const V& y) {
   const V t = y + kRound;
   return {polynomial(y - (t - kRound)), half_of_two_to(t)};
 }
-
-typedef uint32_t Wrapping __attribute__((vector_size(4 * kLanes)));
 
 // mass = high * 2^20 + low, both taken from the bits of sums that round where the rule rounds.
 struct Masses {
@@ -99,21 +98,21 @@ inline V low_part(const Power<V>& v, const V& high) {
 inline Masses masses_of(Law law, Floats logits) {
   const Power<Floats> v = power(exponents(law, logits));
   const Floats high = high_part(v);
-  // Unsigned: a lane past the end of a list may hold anything.
-  return {(Ints)((Wrapping)high - static_cast<uint32_t>(kHighBits)),
-          (Ints)((Wrapping)low_part(v, high) - static_cast<uint32_t>(kLowBits))};
+  return {(Ints)((Uints)high - static_cast<uint32_t>(kHighBits)),
+          (Ints)((Uints)low_part(v, high) - static_cast<uint32_t>(kLowBits))};
 }
 
 inline void store_masses(const Masses& masses, uint64_t* target) {
   typedef int32_t HalfInts __attribute__((vector_size(2 * kLanes)));
   typedef int64_t HalfWords __attribute__((vector_size(4 * kLanes)));
+  typedef uint64_t HalfUwords __attribute__((vector_size(4 * kLanes)));
   HalfInts high[2];
   HalfInts low[2];
   std::memcpy(high, &masses.high, sizeof high);
   std::memcpy(low, &masses.low, sizeof low);
   for (int half = 0; half < 2; ++half) {
-    const HalfWords words = (__builtin_convertvector(high[half], HalfWords) << 20) +
-                            __builtin_convertvector(low[half], HalfWords);
+    const HalfUwords words = ((HalfUwords) __builtin_convertvector(high[half], HalfWords) << 20) +
+                             (HalfUwords) __builtin_convertvector(low[half], HalfWords);
     std::memcpy(target + half * kLanes / 2, &words, sizeof words);
   }
 }
@@ -139,20 +138,21 @@ class SpanMass {
     const Pack high = high_part(v);
     const Pack low = low_part(v, high);
     for (int i = 0; i < kPack; ++i) {
-      high_ += (Wrapping)high.vector[i];
-      low_ += (Wrapping)low.vector[i];
+      high_ += (Uints)high.vector[i];
+      low_ += (Uints)low.vector[i];
     }
     vectors_ += kPack;
   }
   uint64_t total() const {
-    const Wrapping high = high_ - vectors_ * static_cast<uint32_t>(kHighBits);
-    const Wrapping low = low_ - vectors_ * static_cast<uint32_t>(kLowBits);
-    return static_cast<uint64_t>((int64_t{sum_of((Ints)high)} << 20) + sum_of((Ints)low));
+    const Uints high = high_ - vectors_ * static_cast<uint32_t>(kHighBits);
+    const Uints low = low_ - vectors_ * static_cast<uint32_t>(kLowBits);
+    return (static_cast<uint64_t>(static_cast<int32_t>(sum_of(high))) << 20) +
+           static_cast<uint64_t>(static_cast<int32_t>(sum_of(low)));
   }
 
  private:
-  Wrapping high_ = {};
-  Wrapping low_ = {};
+  Uints high_ = {};
+  Uints low_ = {};
   uint32_t vectors_ = 0;
 };
 

@@ -261,10 +261,10 @@ inline Doubles load_doubles<double>(const char* source) {
 // Spelled out where GCC widens a vector half by half.
 template <>
 inline Doubles load_doubles<float>(const char* source) {
-#if FASTSAMPLE_LANES == 16
+#if defined(__AVX512F__)
   const __m256 floats = _mm256_loadu_ps(reinterpret_cast<const float*>(source));
   return (Doubles)_mm512_maskz_cvtps_pd(0xFF, floats);
-#elif FASTSAMPLE_LANES == 8
+#elif defined(__AVX2__)
   return (Doubles)_mm256_cvtps_pd(_mm_loadu_ps(reinterpret_cast<const float*>(source)));
 #else
   typedef float HalfFloats __attribute__((vector_size(2 * kLanes)));

@@ -6,53 +6,22 @@
 #include <utility>
 
 #include "simd/float_mode.hpp"
+#include "simd/isa_list.hpp"
 #include "math/sort_key.hpp"
 #include "runtime/pool.hpp"
 
 namespace fastsample {
 
-namespace baseline { extern const Kernels kernels; }
-#if defined(__x86_64__)
-namespace x86_v3 { extern const Kernels kernels; }
-namespace x86_v4 { extern const Kernels kernels; }
-#elif defined(__aarch64__)
-namespace neon { extern const Kernels kernels; }
-#endif
+#define FASTSAMPLE_DECLARE(architecture, isa, name, flags, runs) \
+  FASTSAMPLE_IF_##architecture(namespace isa { extern const Kernels kernels; })
+#define FASTSAMPLE_ENTRY(architecture, isa, name, flags, runs) \
+  FASTSAMPLE_IF_##architecture({name, &isa::kernels, runs}, )
+#define FASTSAMPLE_NAME(architecture, isa, name, flags, runs) name,
 
-std::vector<const Kernels*> compiled_kernels() {
-#if defined(__x86_64__)
-  return {&baseline::kernels, &x86_v3::kernels, &x86_v4::kernels};
-#elif defined(__aarch64__)
-  return {&baseline::kernels, &neon::kernels};
-#else
-  return {&baseline::kernels};
-#endif
-}
+FASTSAMPLE_ISA_LIST(FASTSAMPLE_DECLARE)
 
-#if defined(__x86_64__)
-namespace {
-
-bool runs_x86_v3() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-         __builtin_cpu_supports("f16c") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("lzcnt") &&
-         __builtin_cpu_supports("movbe") && __builtin_cpu_supports("popcnt");
-}
-
-bool runs_x86_v4() {
-  return runs_x86_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
-
-}  // namespace
-
-bool usable(const Kernels& kernels) {
-  if (&kernels == &x86_v4::kernels) return runs_x86_v4();
-  return &kernels == &baseline::kernels || runs_x86_v3();
-}
-#else
-bool usable(const Kernels&) { return true; }
-#endif
+std::vector<InstructionSet> compiled_isas() { return {FASTSAMPLE_ISA_LIST(FASTSAMPLE_ENTRY)}; }
+std::vector<const char*> known_isas() { return {FASTSAMPLE_ISA_LIST(FASTSAMPLE_NAME)}; }
 
 namespace {
 

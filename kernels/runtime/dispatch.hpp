@@ -9,10 +9,15 @@
 
 namespace fastsample {
 
-// Compiled into this build, the least demanding first.
-std::vector<const Kernels*> compiled_kernels();
-// Can this processor, under this system, run them?
-bool usable(const Kernels& kernels);
+struct InstructionSet {
+  const char* name;
+  const Kernels* kernels;
+  bool (*runs)();  // can this processor, under this system, run them?
+};
+// Those in this build, the least demanding first.
+std::vector<InstructionSet> compiled_isas();
+// The names in simd/isa_list.hpp, other architectures' included.
+std::vector<const char*> known_isas();
 
 // A batch of rows; strides in bytes.
 struct Batch {

@@ -1,10 +1,14 @@
 // What the rooms of the kernels hand to each other: plain data, the same for every instruction set.
 #pragma once
 
+#include <cfloat>
 #include <cstddef>
 #include <cstdint>
 
 namespace fastsample {
+
+// Every operation rounds to its own type, which the x87 unit does not do.
+static_assert(FLT_EVAL_METHOD == 0, "compile without -mfpmath=387 and the like");
 
 // The stages of rule 5, four bits each in Settings::stages, the first one lowest.
 enum Stage : uint32_t { kNoStage = 0, kTemperature = 1, kTopK = 2, kTopP = 3, kMinP = 4 };
@@ -149,7 +153,6 @@ struct Sums {
 
 // The kernels of one instruction set. Answers are written only where the status is kOk.
 struct Kernels {
-  const char* name;
   // Needs room for the top tokens and two blocks.
   Status (*sample)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
                    Reduction reduction, Workspace& work, const Outcome& outcome);

@@ -145,13 +145,8 @@ Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settin
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {FASTSAMPLE_ISA_NAME,
-                         sample,
-                         kept_set,
-                         softmax,
-                         log_softmax,
-                         logsumexp,
-                         {fixed_sums, fast_sum, add_exactly}};
+const Kernels kernels = {sample,      kept_set,  softmax,
+                         log_softmax, logsumexp, {fixed_sums, fast_sum, add_exactly}};
 
 }  // namespace FASTSAMPLE_ISA
 }  // namespace fastsample

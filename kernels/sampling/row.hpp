@@ -22,28 +22,28 @@ inline float load_one(const char* source) {
 // Spelled out where GCC widens a vector half by half, or does in steps what is one instruction.
 
 inline Floats widen_bfloat16(const char* source) {
-#if FASTSAMPLE_LANES == 16
+#if defined(__AVX512F__)
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
-  return (Floats)((Ints)_mm512_maskz_cvtepu16_epi32(0xFFFF, halves) << 16);
-#elif FASTSAMPLE_LANES == 8
+  return (Floats)((Uints)_mm512_maskz_cvtepu16_epi32(0xFFFF, halves) << 16);
+#elif defined(__AVX2__)
   const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
-  return (Floats)((Ints)_mm256_cvtepu16_epi32(halves) << 16);
-#elif defined(__x86_64__)
+  return (Floats)((Uints)_mm256_cvtepu16_epi32(halves) << 16);
+#elif defined(__SSE2__)
   const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(source));
   return (Floats)_mm_unpacklo_epi16(_mm_setzero_si128(), halves);
 #else
   typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
   Halves halves;
   std::memcpy(&halves, source, sizeof halves);
-  return (Floats)(__builtin_convertvector(halves, Ints) << 16);
+  return (Floats)(__builtin_convertvector(halves, Uints) << 16);
 #endif
 }
 
 inline Floats widen_float16(const char* source) {
-#if FASTSAMPLE_LANES == 16
+#if defined(__AVX512F__)
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
   return (Floats)_mm512_maskz_cvtph_ps(0xFFFF, halves);
-#elif FASTSAMPLE_LANES == 8
+#elif defined(__AVX2__) && defined(__F16C__)
   return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source)));
 #elif defined(__aarch64__)
   uint16x4_t halves;
@@ -205,7 +205,7 @@ class Row {
 
   // A vector of logits from this token on, -inf where the mask does not allow them.
   Floats banned(Floats logits, int64_t token) const {
-#if FASTSAMPLE_LANES == 16
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
     __mmask16 stays;
     if (adjustment_.allowed) {
       const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(adjustment_.allowed + token));
@@ -221,7 +221,6 @@ class Row {
 #endif
   }
 
-#if FASTSAMPLE_LANES < 16
   static Ints allowed_bytes(const uint8_t* allowed) {
     typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
     Bytes bytes;
@@ -230,12 +229,12 @@ class Row {
   }
 
   static Ints allowed_bits(const char* bits, int64_t token) {
-    const uint8_t lanes = static_cast<uint8_t>(bits[token / 8] >> (token % 8));
+    int32_t lanes = 0;
+    std::memcpy(&lanes, bits + token / 8, (kLanes + 7) / 8);
     Ints weights;
     for (int lane = 0; lane < kLanes; ++lane) weights[lane] = 1 << lane;
-    return (lanes - Ints{}) & weights;
+    return ((lanes >> token % 8) - Ints{}) & weights;
   }
-#endif
 
   bool is_allowed(int64_t token) const {
     if (token >= adjustment_.allowed_count) return false;

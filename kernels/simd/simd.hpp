@@ -1,5 +1,5 @@
 // The vector of the machine: loads, maxima, comparisons. Everything above it is written once for all
-// instruction sets. Included by one isa_*.cpp, which names the set and its number of lanes.
+// instruction sets. Intrinsics are chosen by the features that the compiler's flags switch on.
 // All is in an anonymous namespace: a function shared between objects of several instruction sets
 // would be kept once by the linker, and the baseline build would run the AVX-512 copy.
 #pragma once
@@ -16,6 +16,15 @@
 
 #include "runtime/types.hpp"
 
+// float32 lanes of the widest vector.
+#if defined(__AVX512F__)
+#define FASTSAMPLE_LANES 16
+#elif defined(__AVX2__)
+#define FASTSAMPLE_LANES 8
+#else
+#define FASTSAMPLE_LANES 4
+#endif
+
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
@@ -23,6 +32,7 @@ namespace {
 constexpr int kLanes = FASTSAMPLE_LANES;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Uints __attribute__((vector_size(4 * kLanes)));  // where a sum may wrap
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
@@ -41,11 +51,11 @@ inline Floats fill(float value) { return value - Floats{}; }
 // b > a ? b : a, lane by lane: a NaN in b leaves a as it is. Spelled out for x86, where GCC makes two
 // instructions of the expression; the full mask spares its warnings about the plain intrinsic.
 inline Floats larger(Floats a, Floats b) {
-#if FASTSAMPLE_LANES == 16
+#if defined(__AVX512F__)
   return (Floats)_mm512_maskz_max_ps(0xFFFF, (__m512)b, (__m512)a);
-#elif FASTSAMPLE_LANES == 8
+#elif defined(__AVX2__)
   return (Floats)_mm256_max_ps((__m256)b, (__m256)a);
-#elif defined(__x86_64__)
+#elif defined(__SSE2__)
   return (Floats)_mm_max_ps((__m128)b, (__m128)a);
 #else
   return b > a ? b : a;
@@ -55,12 +65,11 @@ inline Floats larger(Floats a, Floats b) {
 // larger(y, low) where no y is above 0, y = +0 at most, and low is below: of two negative numbers the larger
 // has the smaller bits. Units that count integers are idle where this is asked for; SSE2 has none for it.
 inline Floats larger_negative(Floats y, float low) {
-#if FASTSAMPLE_LANES == 4 && defined(__x86_64__)
+#if defined(__SSE2__) && !defined(__SSE4_1__)
   return larger(y, fill(low));
 #else
-  typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
-  const Words bits = (Words)y;
-  const Words lowest = (Words)fill(low);
+  const Uints bits = (Uints)y;
+  const Uints lowest = (Uints)fill(low);
   return (Floats)(bits < lowest ? bits : lowest);
 #endif
 }
@@ -71,9 +80,9 @@ inline Floats larger_negative(Floats y, float low) {
 inline Floats add_exact_product(Floats a, Floats b, Floats c) {
 #if defined(FASTSAMPLE_NEVER_FUSE)
   return a * b + c;
-#elif FASTSAMPLE_LANES == 16
+#elif defined(__AVX512F__)
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif FASTSAMPLE_LANES == 8
+#elif defined(__AVX2__) && defined(__FMA__)
   return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__aarch64__)
   return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
@@ -85,7 +94,7 @@ inline Floats add_exact_product(Floats a, Floats b, float c) { return add_exact_
 
 // a + b where maxima are taken too: AVX-512's units that multiply are idle there, those that add are not.
 inline Floats add_beside_maxima(Floats a, Floats b) {
-#if FASTSAMPLE_LANES == 16
+#if defined(__AVX512F__)
   return add_exact_product(b, fill(1.0f), a);
 #else
   return a + b;
@@ -137,11 +146,11 @@ inline Pack add_exact_product(const Pack& a, const Pack& b, const C& c) {
 
 // Bit i is set where lane i of a is at least lane i of b.
 inline uint32_t at_least(Floats a, Floats b) {
-#if FASTSAMPLE_LANES == 16
+#if defined(__AVX512F__)
   return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GE_OQ);
-#elif FASTSAMPLE_LANES == 8
+#elif defined(__AVX2__)
   return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GE_OQ)));
-#elif defined(__x86_64__)
+#elif defined(__SSE2__)
   return static_cast<uint32_t>(_mm_movemask_ps(_mm_cmpge_ps((__m128)a, (__m128)b)));
 #elif defined(__aarch64__)
   const Ints weights = {1, 2, 4, 8};

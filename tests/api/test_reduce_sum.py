@@ -366,7 +366,7 @@ def compiled_sums(folder: Path) -> Path:
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
     program, source = folder / "sums", str(ROOT / "tests" / "support" / "sums_of_isa.cpp")
-    names = ['-DISA_FILE="simd/isa_neon.cpp"', "-DISA=neon", f"-I{ROOT / 'kernels'}"]
+    names = ["-DFASTSAMPLE_ISA=neon", f"-I{ROOT / 'kernels'}"]
     command = ["aarch64-linux-gnu-g++", *FLAGS, *names, source, "-o", str(program)]
     subprocess.run(command, check=True)
     return program

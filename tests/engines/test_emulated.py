@@ -130,7 +130,7 @@ def emulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     need("aarch64-linux-gnu-g++", "qemu-aarch64")
     folder = tmp_path_factory.mktemp(request.param)
     flags = [*FLAGS, "-pthread"]
-    program = compile_kernels(folder, "aarch64-linux-gnu-g++", flags, ["baseline", "neon"])
+    program = compile_kernels(folder, "aarch64-linux-gnu-g++", flags, request.param)
     command = ["qemu-aarch64", str(program), request.param]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Piped("native", process=process)

@@ -21,7 +21,7 @@ def fingerprint(folder: Path, compiler: str, isa: str, flags: list[str], run: li
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
     program = folder / isa
-    names = [f'-DISA_FILE="simd/isa_{isa}.cpp"', f"-DISA={isa}", f"-I{ROOT / 'kernels'}"]
+    names = [f"-DFASTSAMPLE_ISA={isa}", f"-I{ROOT / 'kernels'}"]
     source = str(ROOT / "tests" / "support" / "isa_fingerprint.cpp")
     subprocess.run([compiler, *FLAGS, *flags, *names, source, "-o", str(program)], check=True)
     told = subprocess.run([*run, str(program)], check=True, capture_output=True, text=True)

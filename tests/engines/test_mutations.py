@@ -21,14 +21,6 @@ from tests.support.subprocess_kernels import Piped, compile_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-math-errno", "-pthread"]
-# Where other instruction sets are expected, there are none: one is enough to show a fault.
-NO_OTHERS = """#include "runtime/dispatch.hpp"
-namespace fastsample {
-namespace x86_v3 { extern const Kernels kernels; const Kernels kernels = {"none"}; }
-namespace x86_v4 { extern const Kernels kernels; const Kernels kernels = {"none"}; }
-namespace neon { extern const Kernels kernels; const Kernels kernels = {"none"}; }
-}
-"""
 pytestmark = pytest.mark.nightly
 
 
@@ -97,10 +89,9 @@ def built_with(mutant: Mutant | None, folder: Path, flags: list[str] = FLAGS) ->
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
     kernels = shutil.copytree(ROOT / "kernels", folder / "kernels")
-    (kernels / "simd" / "isa_others.cpp").write_text(NO_OTHERS)
     if mutant:
         mutant.plant(kernels, (".hpp", ".cpp"))
-    program = compile_kernels(folder, "g++", flags, ["baseline", "others"], kernels)
+    program = compile_kernels(folder, "g++", flags, kernels=kernels)
     command = [str(program), "baseline"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Piped("native", process=process)

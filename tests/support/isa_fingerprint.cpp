@@ -1,6 +1,6 @@
 // One instruction set's answers on made rows, as one number: no Python and no NumPy, so it also runs for a
-// processor that is only emulated. Compiled with ISA_FILE (an isa_*.cpp) and ISA (its namespace).
-#include ISA_FILE
+// processor that is only emulated. Compiled with FASTSAMPLE_ISA, a namespace of isa_list.hpp.
+#include "sampling/kernels.hpp"
 
 #include <cstdio>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace {
 
 using namespace fastsample;
-using namespace fastsample::ISA;
+using namespace fastsample::FASTSAMPLE_ISA;
 
 constexpr int kMostTokens = 5000;
 constexpr int kCases = 20000;

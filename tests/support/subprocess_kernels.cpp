@@ -143,10 +143,10 @@ void answer(const Kernels& kernels, const Asked& asked) {
 
 // Its only argument names the instruction set.
 int main(int, char** arguments) {
-  for (const Kernels* kernels : compiled_kernels()) {
-    if (std::strcmp(kernels->name, arguments[1]) != 0) continue;
+  for (const InstructionSet& isa : compiled_isas()) {
+    if (std::strcmp(isa.name, arguments[1]) != 0) continue;
     Asked asked;
-    while (take(&asked, sizeof asked)) answer(*kernels, asked);
+    while (take(&asked, sizeof asked)) answer(*isa.kernels, asked);
     return 0;
   }
   return 1;

@@ -24,18 +24,27 @@ SAMPLE, KEPT_SETS = 0, 1
 LAWS = {"softmax": 2, "log_softmax": 3, "logsumexp": 4}
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
 REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
+# Weak: they stand in for the instruction sets that dispatch.cpp names and that are not compiled.
+NO_OTHERS = r"""#include "runtime/dispatch.hpp"
+#include "simd/isa_list.hpp"
+#define EMPTY(architecture, isa, ...) FASTSAMPLE_IF_##architecture(namespace isa { \
+  extern __attribute__((weak)) const Kernels kernels; const Kernels kernels = {}; })
+namespace fastsample { FASTSAMPLE_ISA_LIST(EMPTY) }
+"""
 
 
 def compile_kernels(
-    folder: Path, compiler: str, flags: list[str], isas: list[str], kernels: Path = KERNELS
+    folder: Path, compiler: str, flags: list[str], isa: str = "baseline", kernels: Path = KERNELS
 ) -> Path:
-    """Compile the program and the kernels of some instruction sets, as a static program."""
-    names = ["penalties", "dispatch", "pool", *(f"isa_{isa}" for isa in isas)]
-    sources = [str(next(kernels.rglob(f"{name}.cpp"))) for name in names]
-    sources.append(str(ROOT / "tests" / "support" / "subprocess_kernels.cpp"))
-    program = folder / "piped_kernels"
-    include = f"-I{kernels}"
-    subprocess.run([compiler, *flags, include, *sources, "-o", str(program)], check=True)
+    """Compile the program with the kernels of one instruction set, by its namespace."""
+    others = folder / "others.cpp"
+    others.write_text(NO_OTHERS)
+    names = ["sampling/penalties", "runtime/dispatch", "runtime/pool", "simd/isa"]
+    sources = [*(kernels / f"{name}.cpp" for name in names), others]
+    sources.append(ROOT / "tests" / "support" / "subprocess_kernels.cpp")
+    program = folder / "subprocess_kernels"
+    names = [f"-I{kernels}", f"-DFASTSAMPLE_ISA={isa}"]
+    subprocess.run([compiler, *flags, *names, *sources, "-o", program], check=True)
     return program
 
 

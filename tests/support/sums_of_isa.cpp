@@ -1,7 +1,7 @@
 // One instruction set's sums of the numbers that come in, with no Python: it also runs for a processor that is
-// only emulated. Compiled with ISA_FILE (an isa_*.cpp) and ISA (its namespace); the argument is a DType.
+// only emulated. Compiled with FASTSAMPLE_ISA, a namespace of isa_list.hpp; the argument is a DType.
 // Out go the total of each block in the fixed order, as bits, and the digits of the exact sum.
-#include ISA_FILE
+#include "sampling/kernels.hpp"
 
 #include <cinttypes>
 #include <cstdio>
@@ -17,13 +17,13 @@ int main(int, char** arguments) {
   const int64_t size = dtype == kFloat64 ? 8 : dtype == kFloat32 ? 4 : 2;
   const Numbers numbers = {bytes.data(), static_cast<int64_t>(bytes.size()) / size, dtype};
   std::vector<double> totals(static_cast<size_t>((numbers.count + kRuleBlock - 1) / kRuleBlock));
-  ISA::kernels.sums.fixed(numbers, totals.data());
+  FASTSAMPLE_ISA::kernels.sums.fixed(numbers, totals.data());
   for (const double total : totals) {
     uint64_t bits;
     std::memcpy(&bits, &total, sizeof bits);
     std::printf("%" PRIu64 "\n", bits);
   }
   ExactSum sum = {};
-  ISA::kernels.sums.exact(numbers, sum);
+  FASTSAMPLE_ISA::kernels.sums.exact(numbers, sum);
   for (const int64_t digit : sum.digits) std::printf("%" PRId64 "\n", digit);
 }
