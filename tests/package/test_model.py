@@ -53,7 +53,9 @@ def test_one_seed_one_text_two_seeds_two(written):
 
 def test_latencies_are_told(written):
     for _, line in written:
-        assert re.fullmatch(r"sampling: \d+ us p50, \d+ us p99 a token; [\d.]+% of the step", line)
+        assert re.fullmatch(
+            r"sampling: \d+ us p50, \d+ us p99 per token; [\d.]+% of the step", line
+        )
 
 
 @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""What README and the pages under docs show runs as it stands, and what they name exists."""
+"""README, docs and examples: code blocks and commands run, links and names exist."""
 
 from __future__ import annotations
 
@@ -19,27 +19,32 @@ from fastsample.engines import OF_TENSORS
 from fastsample.verification.invariants import INVARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
-TEXT = README.read_text(encoding="utf-8")
-API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-GPU = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
-SPEED = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-DETERMINISM = (ROOT / "docs" / "determinism.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^fastsample (.*)$", TEXT + SPEED + DETERMINISM, re.MULTILINE)
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+}
+README, API, GPU = PAGES["README.md"], PAGES["docs/api.md"], PAGES["docs/gpu.md"]
 
 
-def blocks_of(text: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+def blocks_of(page: str, language: str = "python") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGES[page], flags=re.DOTALL | re.MULTILINE)
 
 
-BLOCKS = blocks_of(TEXT)
-API_BLOCKS = blocks_of(API)
-SPEED_BLOCKS = blocks_of(SPEED)
-DETERMINISM_BLOCKS = blocks_of(DETERMINISM)
-GPU_BLOCKS = blocks_of(GPU)
+SHELL_LINES = "".join(block for page in PAGES for block in blocks_of(page, "sh")).splitlines()
+COMMANDS = sorted(
+    {line.partition("#")[0].strip() for line in SHELL_LINES if line.startswith("fastsample ")}
+)
+
+ALONE = [
+    (page, number)
+    for page in ("README.md", "docs/determinism.md", "docs/performance.md")
+    for number in range(len(blocks_of(page)))
+]
 
 
-def run_block(block: str, name: str, names: dict[str, Any]) -> None:
+def run_block(page: str, number: int, names: dict[str, Any]) -> None:
+    block = blocks_of(page)[number]
+    name = f"{page}, block {number}"
     if "import torch" in block:
         pytest.importorskip("torch", reason=f"{name} needs torch")
     if 'engine="numba"' in block:
@@ -47,53 +52,37 @@ def run_block(block: str, name: str, names: dict[str, Any]) -> None:
     exec(compile(block, name, "exec"), names)
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_block_runs(number: int) -> None:
-    run_block(BLOCKS[number], f"README.md, block {number}", {"__name__": "readme"})
+# ---------------------------------------------------------------- code and commands
 
 
-@pytest.mark.parametrize("number", range(1, len(API_BLOCKS)))
-def test_block_of_the_interface_runs(number: int) -> None:
-    """After the first one, which makes what all others look at."""
+@pytest.mark.parametrize(("page", "number"), ALONE)
+def test_block_runs(page: str, number: int) -> None:
+    run_block(page, number, {"__name__": "page"})
+
+
+@pytest.mark.parametrize("number", range(1, len(blocks_of("docs/api.md"))))
+def test_block_of_the_api_guide_runs_after_the_first(number: int) -> None:
     names: dict[str, Any] = {"__name__": "api"}
-    run_block(API_BLOCKS[0], "docs/api.md, block 0", names)
-    run_block(API_BLOCKS[number], f"docs/api.md, block {number}", names)
+    run_block("docs/api.md", 0, names)
+    run_block("docs/api.md", number, names)
 
 
-@pytest.mark.parametrize("number", range(len(SPEED_BLOCKS)))
-def test_block_about_speed_runs(number: int) -> None:
-    run_block(SPEED_BLOCKS[number], f"docs/performance.md, block {number}", {"__name__": "speed"})
-
-
-@pytest.mark.parametrize("number", range(len(DETERMINISM_BLOCKS)))
-def test_block_about_determinism_runs(number: int) -> None:
-    names = {"__name__": "determinism"}
-    run_block(DETERMINISM_BLOCKS[number], f"docs/determinism.md, block {number}", names)
-
-
-def test_blocks_about_devices_run_one_after_the_other() -> None:
+def test_blocks_about_gpus_run_in_sequence() -> None:
     names: dict[str, Any] = {"__name__": "gpu"}
-    for number, block in enumerate(GPU_BLOCKS):
-        run_block(block, f"docs/gpu.md, block {number}", names)
+    for number in range(len(blocks_of("docs/gpu.md"))):
+        run_block("docs/gpu.md", number, names)
 
 
-def test_functions_named_exist() -> None:
-    named = set(re.findall(r"fastsample\.(\w+)\(", TEXT + API + SPEED))
-    assert named <= set(fastsample.__all__)
-
-
-def test_every_engine_and_invariant_has_its_line_in_the_interface() -> None:
-    engines = ("native", "numba", "reference", *OF_TENSORS)
-    assert [name for name in engines if f'\n- `"{name}"`: ' not in API] == []
-    assert [one.name for one in INVARIANTS if f"\n| {one.name} | " not in API] == []
-
-
-def test_there_are_blocks_to_run() -> None:
-    assert len(BLOCKS) >= 3
-    assert len(API_BLOCKS) >= 8
-    assert len(GPU_BLOCKS) >= 3
-    assert len(SPEED_BLOCKS) >= 1
-    assert len(COMMANDS) >= 2
+def test_there_is_code_to_run() -> None:
+    pages = (
+        "README.md",
+        "docs/determinism.md",
+        "docs/performance.md",
+        "docs/api.md",
+        "docs/gpu.md",
+    )
+    assert all(len(blocks_of(page)) >= n for page, n in zip(pages, (2, 1, 1, 10, 3), strict=True))
+    assert len(COMMANDS) >= 5
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -105,34 +94,92 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
     # A relative path in PYTHONPATH would not lead to the package from another folder.
     path = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
     done = subprocess.run(
-        [sys.executable, "-m", "fastsample", *shlex.split(command, comments=True)],
+        [sys.executable, "-m", *shlex.split(command)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
-    assert {"table": "rank", "bench": "p99", "verify": "fingerprint"}[
-        command.split()[0]
-    ] in done.stdout
+    expected = {"table": "rank", "bench": "p99", "verify": "fingerprint"}
+    assert expected[command.split()[1]] in done.stdout
+
+
+# ---------------------------------------------------------------- links and names
+
+
+def anchors_of(page: str) -> set[str]:
+    """Anchors of the headings of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```$", "", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        page_path = target.resolve().relative_to(ROOT).as_posix()
+        if not target.exists() or (anchor and anchor not in anchors_of(page_path)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_a_page_names_exist(page: str) -> None:
+    folders = "src|kernels|tests|benches|examples|docs|tools"
+    named = re.findall(rf"(?<![\w/.])(?:{folders})/[\w./]+\w", PAGES[page])
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_index_links_every_page_of_docs() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages <= set(re.findall(r"\]\((\w+\.md)\)", PAGES["docs/index.md"]))
+
+
+def test_functions_that_pages_name_exist() -> None:
+    named = set(re.findall(r"fastsample\.(\w+)\(", "\n".join(PAGES.values())))
+    assert named <= set(fastsample.__all__)
+
+
+def test_the_api_guide_lists_every_engine_parameter_and_invariant() -> None:
+    engines = ("native", "numba", "reference", *OF_TENSORS)
+    assert [name for name in engines if f'\n- `"{name}"`: ' not in API] == []
+    assert [one.name for one in INVARIANTS if f"\n| {one.name} | " not in API] == []
+    fields = fastsample.SamplingParams.__dataclass_fields__
+    assert [name for name in fields if f"`{name}`" not in API] == []
 
 
 def test_extras_of_the_readme_exist() -> None:
-    extras = set(",".join(re.findall(r"\.\[([\w,]+)\]", TEXT)).split(","))
-    project = (README.parent / "pyproject.toml").read_text(encoding="utf-8")
+    extras = set(",".join(re.findall(r"\.\[([\w,]+)\]", README)).split(","))
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     declared = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     assert "cli" in extras
     assert extras <= set(re.findall(r"^(\w+) = ", declared, re.MULTILINE))
 
 
-def test_the_example_is_short() -> None:
-    """As `make lint` has it formatted."""
-    example = README.parent / "examples" / "generate.py"
-    assert len(example.read_text(encoding="utf-8").splitlines()) <= 80
+def test_make_targets_of_the_readme_exist() -> None:
+    targets = set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"demo", "test"} <= targets
+    assert sorted(t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)) == []
+
+
+def test_readme_and_example_are_short() -> None:
+    """The example as `make lint` has it formatted."""
+    example = (ROOT / "examples" / "generate.py").read_text(encoding="utf-8")
+    assert len(example.splitlines()) <= 80
+    assert len(README.splitlines()) <= 180
 
 
 @pytest.mark.parametrize("content", [None, "hello", "float64", "one row"])
-def test_a_wrong_file_of_logits_is_told_in_one_line(content: str | None, tmp_path: Path) -> None:
+def test_a_wrong_file_of_logits_is_reported_in_one_line(
+    content: str | None, tmp_path: Path
+) -> None:
     path = tmp_path / "rows.npy"
     if content == "hello":
         path.write_text(content)
@@ -148,10 +195,3 @@ def test_a_wrong_file_of_logits_is_told_in_one_line(content: str | None, tmp_pat
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert len(lines) == 1
     assert "FASTSAMPLE_LOGITS must name a float32 .npy file of shape (rows, V), got" in lines[0]
-
-
-def test_make_targets_of_the_readme_exist() -> None:
-    targets = set(re.findall(r"(?:^|`)make ([a-z]+)", TEXT, re.MULTILINE))
-    makefile = (README.parent / "Makefile").read_text(encoding="utf-8")
-    assert {"demo", "test"} <= targets
-    assert sorted(t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)) == []
