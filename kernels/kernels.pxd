@@ -1,11 +1,14 @@
 # cython: language_level=3
-"""What the door needs of the kernels: dispatch.hpp and the headers beside it, as Cython reads them."""
+"""What the door needs of the kernels: dispatch.hpp and the headers beside it, as Cython reads them.
+
+Their names are in <>: Cython copies others into the build folder, and Clang takes a copy for a second header.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
 
-cdef extern from "sampling/penalties.hpp" namespace "fastsample" nogil:
+cdef extern from "<sampling/penalties.hpp>" namespace "fastsample" nogil:
     cppclass TokenLists:
         const int64_t* offsets
         const int64_t* tokens
@@ -22,7 +25,7 @@ cdef extern from "sampling/penalties.hpp" namespace "fastsample" nogil:
         TokenLists output
 
 
-cdef extern from "runtime/dispatch.hpp" namespace "fastsample" nogil:
+cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
     cppclass Settings:
         uint64_t seed
         uint64_t position
@@ -82,25 +85,25 @@ cdef extern from "runtime/dispatch.hpp" namespace "fastsample" nogil:
         const Kernels&, const Batch&, const Adjustments&, const Settings*, int, uint8_t*) except +
 
 
-cdef extern from "runtime/dispatch.hpp" namespace "fastsample::Function" nogil:
+cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample::Function" nogil:
     Function kSoftmax
     Function kLogSoftmax
     Function kLogSumExp
 
 
-cdef extern from "runtime/pool.hpp" namespace "fastsample" nogil:
+cdef extern from "<runtime/pool.hpp>" namespace "fastsample" nogil:
     int c_most_threads "fastsample::most_threads"()
     void c_limit_threads "fastsample::limit_threads"(int)
 
 
-cdef extern from "math/philox.hpp" namespace "fastsample" nogil:
+cdef extern from "<math/philox.hpp>" namespace "fastsample" nogil:
     cppclass Words:
         uint32_t[4] word
 
     Words philox4x32(uint64_t, Words)
 
 
-cdef extern from "reduce/reduce.hpp" namespace "fastsample" nogil:
+cdef extern from "<reduce/reduce.hpp>" namespace "fastsample" nogil:
     enum: kDigits
 
     cppclass ExactSum:
