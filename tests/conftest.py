@@ -1,4 +1,4 @@
-"""What all tests have: every engine by one fixture, threads, and a check of FASTSAMPLE_LOGITS."""
+"""Fixtures and settings of all tests: engines, threads, markers, FASTSAMPLE_LOGITS."""
 
 from __future__ import annotations
 

@@ -14,28 +14,26 @@ from fastsample import SampleResult, SamplingParams, sample
 from fastsample.inputs.logits import as_rows
 from fastsample.inputs.logits_processors import make_adjustments
 from tests.support.engines import Engine, sha256
+from tests.support.sample_calls import (
+    ALL_LOGPROBS,
+    ALLOWED,
+    LOGITS,
+    OUTPUT,
+    PROMPT,
+    RNG,
+    RNG_POSITION,
+    V,
+    sample_on,
+)
 
 try:
     import torch
 except ModuleNotFoundError:
     torch = None
 
-RNG = np.random.default_rng(21)
-V = 300
-LOGITS = (RNG.normal(size=(4, V)) * 3).astype(np.float32)
-ALLOWED = RNG.random((4, V)) < 0.4
-PROMPT = [RNG.integers(0, V, n).tolist() for n in (7, 0, 90, 3)]
-OUTPUT = [RNG.integers(0, V, n).tolist() for n in (0, 5, 40, 40)]
-PLACE: dict[str, Any] = {"seed": 3, "position": 9, "stream": "row"}
-LAWS: dict[str, Any] = {"logprobs": 20, "form": ("raw", "tempered", "processed")}
-
-
-def on(engine: Engine, logits: Any, **arguments: Any) -> SampleResult:
-    return sample(logits, engine=engine.name, isa=engine.isa, **{**PLACE, **arguments})
-
 
 def tokens(logits: Any, **arguments: Any) -> list[int]:
-    listed: list[int] = sample(logits, **{**PLACE, **arguments}).tokens.tolist()
+    listed: list[int] = sample(logits, **{**RNG_POSITION, **arguments}).tokens.tolist()
     return listed
 
 
@@ -69,8 +67,8 @@ if torch is not None:
 def test_a_mask_bans(engine: Engine, form: str) -> None:
     mask = FORMS_OF_A_MASK[form](ALLOWED)
     banned = np.where(ALLOWED, LOGITS, -np.inf)
-    masked = on(engine, LOGITS, mask=mask, temperature=0.8, top_p=0.9, **LAWS)
-    expected = on(engine, banned, temperature=0.8, top_p=0.9, **LAWS)
+    masked = sample_on(engine, LOGITS, mask=mask, temperature=0.8, top_p=0.9, **ALL_LOGPROBS)
+    expected = sample_on(engine, banned, temperature=0.8, top_p=0.9, **ALL_LOGPROBS)
     assert masked.tokens.tolist() == expected.tokens.tolist()
     assert masked.kept_count.tolist() == expected.kept_count.tolist()
     assert masked.logprobs[1:].tolist() == expected.logprobs[1:].tolist()
@@ -79,22 +77,26 @@ def test_a_mask_bans(engine: Engine, form: str) -> None:
 
 @pytest.mark.parametrize("form", [lambda mask: mask, bits_of], ids=["bool", "bits"])
 def test_one_mask_serves_all_rows(engine: Engine, form: Callable[..., Any]) -> None:
-    expected = answers(on(engine, LOGITS, mask=form(np.stack([ALLOWED[0]] * 4)), **LAWS))
-    assert answers(on(engine, LOGITS, mask=form(ALLOWED[:1]), **LAWS)) == expected
-    assert answers(on(engine, LOGITS, mask=form(ALLOWED[:1])[0], **LAWS)) == expected
+    expected = answers(
+        sample_on(engine, LOGITS, mask=form(np.stack([ALLOWED[0]] * 4)), **ALL_LOGPROBS)
+    )
+    assert answers(sample_on(engine, LOGITS, mask=form(ALLOWED[:1]), **ALL_LOGPROBS)) == expected
+    assert answers(sample_on(engine, LOGITS, mask=form(ALLOWED[:1])[0], **ALL_LOGPROBS)) == expected
 
 
 def test_columns_past_a_mask_are_banned(engine: Engine) -> None:
     short = ALLOWED.copy()
     short[:, 64:] = False
-    expected = answers(on(engine, LOGITS, mask=short, **LAWS))
-    assert answers(on(engine, LOGITS, mask=short[:, :64], **LAWS)) == expected
-    assert answers(on(engine, LOGITS, mask=bits_of(short)[:, :2], **LAWS)) == expected
+    expected = answers(sample_on(engine, LOGITS, mask=short, **ALL_LOGPROBS))
+    assert answers(sample_on(engine, LOGITS, mask=short[:, :64], **ALL_LOGPROBS)) == expected
+    assert (
+        answers(sample_on(engine, LOGITS, mask=bits_of(short)[:, :2], **ALL_LOGPROBS)) == expected
+    )
 
 
 def test_what_a_mask_bans_need_not_be_finite(engine: Engine) -> None:
     spoilt = np.where(ALLOWED, LOGITS, np.nan).astype(np.float32)
-    masked = on(engine, spoilt, mask=ALLOWED, **LAWS)
+    masked = sample_on(engine, spoilt, mask=ALLOWED, **ALL_LOGPROBS)
     assert masked.tokens.tolist() == tokens(LOGITS, mask=ALLOWED)
     raw, tempered = masked.logprobs[0], masked.logprobs[1]
     assert np.isnan(raw).all()
@@ -113,15 +115,15 @@ def test_a_bias_is_added(engine: Engine) -> None:
     for row, bias in zip(added, BIASES, strict=True):
         for token, value in bias.items():
             row[token] += np.float32(value)
-    biased = on(engine, LOGITS, bias=BIASES, top_k=9, **LAWS)
-    expected = on(engine, added, top_k=9, **LAWS)
+    biased = sample_on(engine, LOGITS, bias=BIASES, top_k=9, **ALL_LOGPROBS)
+    expected = sample_on(engine, added, top_k=9, **ALL_LOGPROBS)
     assert biased.tokens.tolist() == expected.tokens.tolist()
     assert biased.top_logprobs[1:].tolist() == expected.top_logprobs[1:].tolist()
 
 
 def test_forms_of_a_bias() -> None:
     bias = {3: 2.0, 9: -1.5}
-    expected = answers(sample(LOGITS, bias=[bias] * 4, **PLACE, **LAWS))
+    expected = answers(sample(LOGITS, bias=[bias] * 4, **RNG_POSITION, **ALL_LOGPROBS))
     forms = [
         bias,
         ([3, 9], [2.0, -1.5]),
@@ -131,10 +133,10 @@ def test_forms_of_a_bias() -> None:
     if torch is not None:
         forms.append((torch.tensor([3, 9]), torch.tensor([2.0, -1.5])))
     for form in forms:
-        assert answers(sample(LOGITS, bias=form, **PLACE, **LAWS)) == expected
-    none = answers(sample(LOGITS, **PLACE, **LAWS))
+        assert answers(sample(LOGITS, bias=form, **RNG_POSITION, **ALL_LOGPROBS)) == expected
+    none = answers(sample(LOGITS, **RNG_POSITION, **ALL_LOGPROBS))
     for form in ({}, [None] * 4, [{}] * 4, ([], []), None):
-        assert answers(sample(LOGITS, bias=form, **PLACE, **LAWS)) == none
+        assert answers(sample(LOGITS, bias=form, **RNG_POSITION, **ALL_LOGPROBS)) == none
 
 
 def test_a_bias_for_a_row_alone() -> None:
@@ -178,18 +180,20 @@ def test_penalties(engine: Engine, scope: Any) -> None:
             for row, prompt, output in zip(LOGITS, PROMPT, OUTPUT, strict=True)
         ]
     )
-    told = on(engine, LOGITS, prompt=PROMPT, output=OUTPUT, **PENALTIES, **scopes, **LAWS)
-    by_hand = on(engine, expected, **LAWS)
+    told = sample_on(
+        engine, LOGITS, prompt=PROMPT, output=OUTPUT, **PENALTIES, **scopes, **ALL_LOGPROBS
+    )
+    by_hand = sample_on(engine, expected, **ALL_LOGPROBS)
     assert told.tokens.tolist() == by_hand.tokens.tolist()
     assert told.top_logprobs[1:].tolist() == by_hand.top_logprobs[1:].tolist()
 
 
 def test_penalties_of_a_row_are_its_own(engine: Engine) -> None:
     by_row = {name: [value, 1.0, 0.5, value] for name, value in PENALTIES.items()}
-    batch = on(engine, LOGITS, prompt=PROMPT, output=OUTPUT, **by_row).tokens
+    batch = sample_on(engine, LOGITS, prompt=PROMPT, output=OUTPUT, **by_row).tokens
     for b, row in enumerate(LOGITS):
         own = {name: values[b] for name, values in by_row.items()}
-        alone = on(engine, row, prompt=PROMPT[b], output=OUTPUT[b], stream=b, **own)
+        alone = sample_on(engine, row, prompt=PROMPT[b], output=OUTPUT[b], stream=b, **own)
         assert alone.tokens == batch[b]
 
 
@@ -219,7 +223,7 @@ def test_empty_histories_change_nothing() -> None:
 def test_a_ban_outlasts_every_penalty(engine: Engine) -> None:
     only = np.arange(V) == 5
     history = list(range(V))
-    told = on(
+    told = sample_on(
         engine,
         LOGITS,
         mask=only,
@@ -253,18 +257,18 @@ def test_arguments_do_not_change() -> None:
 def test_the_order_of_stages_matters(engine: Engine) -> None:
     """At a low temperature top_p keeps less; before it, more."""
     chain = {"temperature": 0.3, "top_p": 0.9}
-    first = on(engine, LOGITS, stages=("temperature", "top_p"), **chain).kept_count
-    last = on(engine, LOGITS, stages=("top_p", "temperature"), **chain).kept_count
-    usual = on(engine, LOGITS, **chain).kept_count
+    first = sample_on(engine, LOGITS, stages=("temperature", "top_p"), **chain).kept_count
+    last = sample_on(engine, LOGITS, stages=("top_p", "temperature"), **chain).kept_count
+    usual = sample_on(engine, LOGITS, **chain).kept_count
     assert usual.tolist() == first.tolist()
     assert (first < last).all()
 
 
 def test_min_keep(engine: Engine) -> None:
     filters = {"top_k": 3, "top_p": 0.1, "min_p": 0.9}
-    assert on(engine, LOGITS, min_keep=25, **filters).kept_count.tolist() == [25] * 4
-    assert on(engine, LOGITS, min_keep=10**6, **filters).kept_count.tolist() == [V] * 4
-    by_row = on(engine, LOGITS, min_keep=[1, 2, 3, 400], top_k=1).kept_count
+    assert sample_on(engine, LOGITS, min_keep=25, **filters).kept_count.tolist() == [25] * 4
+    assert sample_on(engine, LOGITS, min_keep=10**6, **filters).kept_count.tolist() == [V] * 4
+    by_row = sample_on(engine, LOGITS, min_keep=[1, 2, 3, 400], top_k=1).kept_count
     assert by_row.tolist() == [1, 2, 3, V]
 
 
@@ -291,9 +295,9 @@ def test_every_field_changes_some_result(engine: Engine, name: str) -> None:
         **{"temperature": 0.9, "top_k": 200, "top_p": 0.9, "min_p": 0.001, "seed": 3},
         **{"repetition_penalty": 1.5, "frequency_penalty": 0.5, "presence_penalty": 0.5},
     }
-    place = {"position": 1, "stream": "row", "prompt": PROMPT, "output": OUTPUT, **LAWS}
-    before = answers(on(engine, LOGITS, **{**place, **base}))
-    assert answers(on(engine, LOGITS, **{**place, **base, name: FIELDS[name]})) != before
+    place = {"position": 1, "stream": "row", "prompt": PROMPT, "output": OUTPUT, **ALL_LOGPROBS}
+    before = answers(sample_on(engine, LOGITS, **{**place, **base}))
+    assert answers(sample_on(engine, LOGITS, **{**place, **base, name: FIELDS[name]})) != before
 
 
 # ---------------------------------------------------------------- what is laid out

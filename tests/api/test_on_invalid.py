@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fastsample import Status
-from tests.api.test_logits_processors import LAWS, LOGITS, on
 from tests.support.engines import Engine
+from tests.support.sample_calls import ALL_LOGPROBS, LOGITS, sample_on
 
 ROWS = np.stack([LOGITS[0]] * 6)
 ROWS[1, 4] = np.nan
@@ -25,7 +25,7 @@ MARK: dict[str, Any] = {
 
 
 def test_bad_rows_are_marked(engine: Engine) -> None:
-    result = on(engine, ROWS, **MARK, **LAWS)
+    result = sample_on(engine, ROWS, **MARK, **ALL_LOGPROBS)
     assert result.status.dtype == np.uint8
     assert result.status.tolist() == CODES
     bad = result.status != Status.OK
@@ -39,36 +39,36 @@ def test_bad_rows_are_marked(engine: Engine) -> None:
 
 
 def test_neighbours_of_bad_rows_are_unharmed(engine: Engine) -> None:
-    marked = on(engine, ROWS, **MARK, **LAWS)
+    marked = sample_on(engine, ROWS, **MARK, **ALL_LOGPROBS)
     for b in (0, 5):
-        alone = on(engine, ROWS[b], seed=8, position=0, stream=b, **LAWS)
+        alone = sample_on(engine, ROWS[b], seed=8, position=0, stream=b, **ALL_LOGPROBS)
         assert alone.tokens == marked.tokens[b]
         assert alone.top_logprobs.tolist() == marked.top_logprobs[:, b].tolist()
 
 
 def test_marks_of_one_row(engine: Engine) -> None:
-    result = on(engine, ROWS[1], on_invalid="mark", stream=0)
+    result = sample_on(engine, ROWS[1], on_invalid="mark", stream=0)
     assert (result.tokens.shape, result.status.shape) == ((), ())
     assert (int(result.tokens), result.status) == (-1, Status.INVALID)
 
 
 def test_marks_of_several_draws(engine: Engine) -> None:
-    result = on(engine, ROWS, **MARK, n=3)
+    result = sample_on(engine, ROWS, **MARK, n=3)
     assert (result.tokens == -1).all(axis=1).tolist() == [code != 0 for code in CODES]
 
 
 def test_marked_rows_are_written_out(engine: Engine) -> None:
     out = np.full(6, -5)
-    on(engine, ROWS, **MARK, out=out)
+    sample_on(engine, ROWS, **MARK, out=out)
     assert (out == -1).tolist() == [code != 0 for code in CODES]
 
 
 def test_bad_seeds_are_marked(engine: Engine) -> None:
     seeds = [1, 2**64, 3, -1]
-    result = on(engine, LOGITS, on_invalid="mark", seed=seeds, position=1, stream=0)
+    result = sample_on(engine, LOGITS, on_invalid="mark", seed=seeds, position=1, stream=0)
     assert result.status.tolist() == [0, 3, 0, 3]
     assert result.seed.tolist() == [1, 0, 3, 0]
-    result = on(
+    result = sample_on(
         engine,
         LOGITS,
         on_invalid="mark",
@@ -82,7 +82,7 @@ def test_bad_seeds_are_marked(engine: Engine) -> None:
 
 def test_rows_that_adjusting_spoils_are_marked(engine: Engine) -> None:
     top = np.full((3, 4), 3e38, np.float32)
-    result = on(
+    result = sample_on(
         engine, top, on_invalid="mark", bias=[{1: 3e38}, None, dict.fromkeys(range(4), -np.inf)]
     )
     assert result.status.tolist() == [Status.INVALID, Status.OK, Status.EMPTY]

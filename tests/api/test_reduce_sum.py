@@ -25,12 +25,12 @@ from hypothesis.extra import numpy as st_numpy
 from fastsample import reduce_sum
 from fastsample.api import reduce_sum as reduce
 from fastsample.engines.reference import sums as reference_sums
-from tests.engines.test_isa_fingerprint import FLAGS
-from tests.engines.test_properties import PROFILE
-from tests.reference.test_rounding import LIBRARY, MODES, rounding
 from tests.support.api_rows import frozen, ml_dtypes, torch, with_ml_dtypes, with_torch
 from tests.support.engines import native
+from tests.support.hypothesis_rows import PROFILE
+from tests.support.isa_programs import FLAGS
 from tests.support.number_arrays import DTYPES, SIZES, any_bits, bits, by_fractions, kinds, spread
+from tests.support.rounding_modes import KNOWN, rounding
 
 ROOT = Path(__file__).resolve().parents[2]
 ISAS = native.isa_usable() if native else (None,)
@@ -292,7 +292,7 @@ def test_what_is_given_is_only_read() -> None:
 
 
 @pytest.mark.skipif(native is None, reason="fastsample._native is not built")
-@pytest.mark.skipif(MODES is None or LIBRARY is None, reason="fesetround's constants are not known")
+@pytest.mark.skipif(not KNOWN, reason="fesetround's constants are not known")
 @pytest.mark.parametrize("mode", ["down", "up", "zero"])
 def test_a_rounding_mode_changes_nothing(mode: str) -> None:
     values = spread(np.random.default_rng(2), 50_000, np.float32, 30)

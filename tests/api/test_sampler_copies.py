@@ -6,7 +6,6 @@ import copy
 import os
 import pickle
 import signal
-import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from fastsample import Sampler, sample
 from fastsample.api.turn import Turn
 from tests.support.engines import Engine
+from tests.support.forks import fork, holds_in_a_child
 from tests.support.sampler_steps import (
     PARAMS,
     PENALISED,
@@ -83,25 +83,6 @@ def test_a_copy_remembers_the_number_of_rows() -> None:
 def test_a_fresh_seed_travels() -> None:
     sampler = Sampler()
     assert pickle.loads(pickle.dumps(sampler)).seed == sampler.seed
-
-
-def fork() -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def holds_in_a_child(check: Callable[[], bool]) -> bool:
-    """Ask a forked child, for a minute at most."""
-    child = fork()
-    if child == 0:
-        failed = True
-        try:
-            signal.alarm(60)
-            failed = not check()
-        finally:
-            os._exit(failed)
-    return os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")

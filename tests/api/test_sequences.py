@@ -12,16 +12,14 @@ import pytest
 
 from fastsample import Sampler, SamplingParams, sample
 from tests.support.engines import Engine
+from tests.support.sampler_steps import GREEDY, ROWS, VOCABULARY, WARM
 
 try:
     import torch
 except ModuleNotFoundError:
     torch = None
 
-VOCABULARY = 150
 FIELDS = [one.name for one in fields(SamplingParams) if one.name != "seed"]
-ROWS = (np.random.default_rng(5).normal(size=(6, VOCABULARY)) * 3).astype(np.float32)
-GREEDY, WARM = SamplingParams(temperature=0), SamplingParams(temperature=1.5, seed=9)
 
 
 def logits_of(number: int, position: int) -> np.ndarray:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fastsample import Sampler
-from tests.api.test_sequences import GREEDY, ROWS, WARM
 from tests.support.engines import Engine
+from tests.support.sampler_steps import GREEDY, ROWS, WARM
 
 
 def made(calls: int = 1) -> Sampler:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import fastsample
-from tests.api.test_sampler_copies import holds_in_a_child
 from tests.support.engines import Engine, make_plan
+from tests.support.forks import holds_in_a_child
 
 native = pytest.importorskip("fastsample._native")
 

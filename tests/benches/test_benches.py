@@ -28,7 +28,7 @@ import settings
 import tables
 from interleave import Interleaved
 
-from tests.benches.test_publish import made_figure
+from tests.support.bench_figures import make_figure
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -241,7 +241,7 @@ def test_what_is_published_says_all(tmp_path: Path, load: float, flags: tuple[st
     assert report.noisy == bool(flags)
     assert [figure["contender"] for figure in report.figures] == [rivals.OURS, rivals.NUMPY]
     for figure in report.figures:
-        assert figure.keys() >= made_figure().keys()
+        assert figure.keys() >= make_figure().keys()
         assert figure["load_average"] == load and figure["noisy"] == bool(flags)
         assert figure["bytes_per_second"] == pytest.approx(49_152 * 4 / figure["us"] * 1e6)
         assert {"python", "fastsample", "numpy"} <= figure["versions"].keys()

@@ -19,36 +19,25 @@ import rivals
 import rows
 import tables
 
+from tests.support.bench_figures import make_figure
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def made_figure(**changes: Any) -> dict[str, Any]:
-    """A figure as the benches write it."""
-    return {
-        **{"table": "settings", "setting": "greedy", "contender": rivals.OURS},
-        **{"source": rows.GENERATOR, "vocabulary": 151_936, "batch": 1, "dtype": "float32"},
-        **{"isa": "x86-64-v4", "threads": 1, "partner": "np.max", "limit": 1.0},
-        **{"us": 30.0, "p99_us": 50.0, "partner_us": 20.0, "ratio": 1.5},
-        **{"bytes_per_second": 2e10, "cpu": "a processor", "cores": 2, "numpy_simd": ["AVX2"]},
-        **{"versions": {"python": "3.11.7", "numpy": "2.4.6"}, "load_average": 0.1, "noisy": False},
-        **changes,
-    }
 
 
 REPORT = tables.Report(
     [
-        made_figure(),
-        made_figure(contender=rivals.NUMPY, us=22.0, ratio=1.1, limit=None),
-        made_figure(setting="T .8", us=1_234.5, ratio=2.4, limit=2.5),
-        made_figure(source=rows.SMOLLM2, vocabulary=49_152, us=9.0, ratio=1.0, limit=None),
-        made_figure(table="batch", batch=32, partner="row by row", ratio=0.9),
-        made_figure(table="softmax", contender="torch", setting="softmax into out", limit=None),
-        made_figure(table="adversarial", source="sorted", ratio=3.5, limit=3.0),
+        make_figure(),
+        make_figure(contender=rivals.NUMPY, us=22.0, ratio=1.1, limit=None),
+        make_figure(setting="T .8", us=1_234.5, ratio=2.4, limit=2.5),
+        make_figure(source=rows.SMOLLM2, vocabulary=49_152, us=9.0, ratio=1.0, limit=None),
+        make_figure(table="batch", batch=32, partner="row by row", ratio=0.9),
+        make_figure(table="softmax", contender="torch", setting="softmax into out", limit=None),
+        make_figure(table="adversarial", source="sorted", ratio=3.5, limit=3.0),
         *(
-            made_figure(table="reductions", reduction=reduction, partner="fast", ratio=r, limit=1.2)
+            make_figure(table="reductions", reduction=reduction, partner="fast", ratio=r, limit=1.2)
             for reduction, r in (("fixed", 1.1), ("exact", 1.3))
         ),
-        made_figure(table="sums", contender="torch", setting="sum", vocabulary=10**6, limit=None),
+        make_figure(table="sums", contender="torch", setting="sum", vocabulary=10**6, limit=None),
     ],
     noisy=False,
 )
@@ -84,11 +73,11 @@ def test_sheets_of_a_run() -> None:
 
 def test_a_figure_next_to_a_slow_maximum_is_marked() -> None:
     """Medians of np.max on the same rows: 20 where nothing is told; other rows do not count."""
-    slow = made_figure(setting="T .8", partner_us=25.1, ratio=0.9)
-    most = made_figure(setting="top_p .9", partner_us=25.0, ratio=1.1)
-    others = [made_figure(vocabulary=9, source=rows.SMOLLM2, partner_us=90.0)] * 9
-    by_row = made_figure(table="batch", partner="row by row", partner_us=900.0)
-    report = tables.Report([*[made_figure()] * 3, slow, most, by_row, *others], noisy=False)
+    slow = make_figure(setting="T .8", partner_us=25.1, ratio=0.9)
+    most = make_figure(setting="top_p .9", partner_us=25.0, ratio=1.1)
+    others = [make_figure(vocabulary=9, source=rows.SMOLLM2, partner_us=90.0)] * 9
+    by_row = make_figure(table="batch", partner="row by row", partner_us=900.0)
+    report = tables.Report([*[make_figure()] * 3, slow, most, by_row, *others], noisy=False)
     lines = tables.settings_sheet(report, rows.GENERATOR, 151_936).lines
     assert [line[4] for line in lines] == ["1.50 !", "0.90 ?", "1.10 !"]
     assert tables.ratio(report, {**slow, "ratio": 2.0}) == "2.00 ! ?"
@@ -146,7 +135,7 @@ def test_every_sheet_is_on_a_page() -> None:
 
 
 def test_no_page_shows_what_only_we_can_repeat() -> None:
-    mine = tables.Report([*REPORT.figures, made_figure(source=rows.FILE)], noisy=False)
+    mine = tables.Report([*REPORT.figures, make_figure(source=rows.FILE)], noisy=False)
     assert len(tables.sheets(mine)) == len(tables.sheets(REPORT)) + 1
     assert publish.page_block(mine) == publish.page_block(REPORT)
 

@@ -15,7 +15,6 @@ from hypothesis.extra import numpy as st_numpy
 
 from fastsample import filter_logits, sample
 from fastsample.engines import reference
-from tests.engines.test_properties import DRAWS, PROFILE
 from tests.support.engines import (
     HELD,
     Engine,
@@ -27,6 +26,7 @@ from tests.support.engines import (
     needs_held,
     sha256,
 )
+from tests.support.hypothesis_rows import DRAWS, PROFILE
 from tests.support.random_requests import FORMS
 
 F32 = np.float32

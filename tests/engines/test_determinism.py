@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from fastsample.verification.memory import laid_out
-from tests.api.test_sampler_copies import holds_in_a_child
-from tests.engines.test_oracle_requests import joined
 from tests.support.engines import Engine, Outcome, differing, make_job, make_outcome
+from tests.support.forks import holds_in_a_child
+from tests.support.oracle import joined
 from tests.support.random_requests import FORMS, random_plan
 
 N_ROWS, COLUMNS = 21, 1037

@@ -14,6 +14,13 @@ import pytest
 
 from fastsample import sample
 from fastsample.engines import reference
+from tests.support.border_checks import (
+    FLAT,
+    SIZES,
+    check_equal_logits,
+    check_one_bad_logit,
+    each_place_of,
+)
 from tests.support.engines import (
     HELD,
     Engine,
@@ -26,15 +33,7 @@ from tests.support.engines import (
 from tests.support.random_rows import MAX
 
 F32 = np.float32
-SIZES = (1, 5, 16, 37, 131, 300)
 BAD = {"nan": np.nan, "-nan": -np.nan, "+inf": np.inf}
-
-
-def each_place_of(size: int, background: float, value: float) -> np.ndarray:
-    """A row for each token, which alone has the value."""
-    rows = np.full((size, size), background, dtype=F32)
-    np.fill_diagonal(rows, value)
-    return rows
 
 
 # ---------------------------------------------------------------- bad logits
@@ -44,12 +43,7 @@ def each_place_of(size: int, background: float, value: float) -> np.ndarray:
 @pytest.mark.parametrize("value", BAD.values(), ids=BAD)
 @pytest.mark.parametrize("size", SIZES)
 def test_one_bad_logit_anywhere(engine: Engine, size, value, settings):
-    """Beside zeros, and beside logits of -inf, which a maximum or a sum may hide it behind."""
-    for background in (0.0, -np.inf, MAX, -MAX):
-        rows = each_place_of(size, background, value)
-        tokens, status = engine.sample(rows, make_plan(size, **settings, seed=4))
-        assert status.tolist() == [reference.INVALID] * size
-        assert tokens.tolist() == [-1] * size
+    check_one_bad_logit(engine, size, value, **settings)
 
 
 @pytest.mark.parametrize("value", BAD.values(), ids=BAD)
@@ -86,26 +80,10 @@ def test_one_finite_logit_is_the_token(engine: Engine, value, settings):
 
 # ---------------------------------------------------------------- ties and denormals
 
-FLAT = {
-    "zeros of both signs": [0.0, -0.0],
-    "denormals": [1e-45, -1e-45, 1e-38, -1e-38, 0.0],
-    "the largest": [MAX],
-    "the lowest": [-MAX],
-    "the smallest normal": [2.0**-126],
-}
-
 
 @pytest.mark.parametrize("kind", FLAT)
 def test_all_equal(engine: Engine, kind):
-    """Filters keep the lowest tokens, and the token is floor(U * kept / 2^64)."""
-    for size in SIZES:
-        row = np.resize(np.array(FLAT[kind], dtype=F32), size)
-        for settings, kept in (({}, size), ({"top_k": 4}, min(4, size)), ({"min_p": 1.0}, size)):
-            found = engine.kept_sets(make_job(row[np.newaxis], make_plan(1, **settings)))
-            assert found.tokens.tolist() == list(range(kept))
-            assert found.masses.tolist() == [2**40] * kept
-            token = engine.token(row, **settings, seed=8, position=2)
-            assert token == reference.uniform(8, 2, 0) * kept >> 64
+    check_equal_logits(engine, kind)
 
 
 def test_the_largest_float_may_tie(engine: Engine):

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import test_golden, test_reduction_golden
-from tests.engines.test_isa_fingerprint import FLAGS
-from tests.support.subprocess_kernels import Piped, compile_kernels
+from tests.support import golden_checks
+from tests.support.isa_programs import FLAGS
+from tests.support.subprocess_kernels import SubprocessEngine, compile_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.nightly
@@ -133,25 +133,25 @@ def emulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     program = compile_kernels(folder, "aarch64-linux-gnu-g++", flags, request.param)
     command = ["qemu-aarch64", str(program), request.param]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        yield Piped("native", process=process)
+        yield SubprocessEngine("native", process=process)
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
-    "hold",
+    "check",
     [
-        test_golden.test_tokens,
-        test_golden.test_kept_sets_and_masses,
-        test_golden.test_draws_of_jobs,
-        test_golden.test_kept_sets_of_jobs,
-        test_golden.test_log_probabilities_of_jobs,
-        test_golden.test_softmax_and_its_kin_of_jobs,
-        test_reduction_golden.test_fixed_draws,
-        test_reduction_golden.test_fixed_log_probabilities,
-        test_reduction_golden.test_fixed_softmax_and_its_kin,
+        golden_checks.check_tokens,
+        golden_checks.check_kept_sets,
+        golden_checks.check_request_draws,
+        golden_checks.check_request_kept_sets,
+        golden_checks.check_request_logprobs,
+        golden_checks.check_request_softmax,
+        golden_checks.check_fixed_draws,
+        golden_checks.check_fixed_logprobs,
+        golden_checks.check_fixed_softmax,
     ],
 )
-def test_golden_bits_on_aarch64(emulated: Piped, hold) -> None:
-    hold(emulated)
+def test_golden_bits_on_aarch64(emulated: SubprocessEngine, check) -> None:
+    check(emulated)

@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import platform
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-FLAGS = ["-std=c++17", "-O2", "-static", "-ffp-contract=off", "-fno-math-errno"]
+from tests.support.isa_programs import fingerprint
+
 FINGERPRINT = "561b053019cfa9d4"
 """Pinned: it changes with the rule, or with the rows of isa_fingerprint.cpp, and else never."""
-
-
-def fingerprint(folder: Path, compiler: str, isa: str, flags: list[str], run: list[str]) -> str:
-    """Compile the kernels of one instruction set with the fingerprint's program, and run it."""
-    for tool in (compiler, *run):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    program = folder / isa
-    names = [f"-DFASTSAMPLE_ISA={isa}", f"-I{ROOT / 'kernels'}"]
-    source = str(ROOT / "tests" / "support" / "isa_fingerprint.cpp")
-    subprocess.run([compiler, *FLAGS, *flags, *names, source, "-o", str(program)], check=True)
-    told = subprocess.run([*run, str(program)], check=True, capture_output=True, text=True)
-    return told.stdout.strip()
 
 
 @pytest.mark.nightly

@@ -14,10 +14,10 @@ import pytest
 
 import fastsample
 from fastsample.engines import has_numba
-from tests.engines import test_golden
+from tests.support import golden_checks
 from tests.support.engines import Engine
 from tests.support.mutants import OF_NUMBA, OF_THE_KERNELS, OF_THE_REFERENCE, Mutant
-from tests.support.subprocess_kernels import Piped, compile_kernels
+from tests.support.subprocess_kernels import SubprocessEngine, compile_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-math-errno", "-pthread"]
@@ -74,7 +74,7 @@ def test_a_copy_without_a_fault_is_green(engine: str, tmp_path: Path) -> None:
 def test_a_fault_in_python_is_noticed(engine: str, mutant: Mutant, tmp_path: Path) -> None:
     needs(engine)
     package = copy_package(tmp_path)
-    mutant.plant(package / "jit" if engine == "numba" else package, (".py",))
+    mutant.plant(package / "engines" / engine, (".py",))
     told = run_tests(tmp_path, engine, str(mutant.noticed))
     assert told.returncode == 1, told.stdout
     assert "AssertionError" in told.stdout or "assert " in told.stdout
@@ -94,7 +94,7 @@ def built_with(mutant: Mutant | None, folder: Path, flags: list[str] = FLAGS) ->
     program = compile_kernels(folder, "g++", flags, kernels=kernels)
     command = [str(program), "baseline"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        yield Piped("native", process=process)
+        yield SubprocessEngine("native", process=process)
         process.kill()
 
 
@@ -122,4 +122,4 @@ def test_a_fused_multiply_and_add_is_noticed(tmp_path: Path) -> None:
     fused = [flag for flag in FLAGS if flag != "-ffp-contract=off"]
     fused += ["-O2", "-ffp-contract=fast", "-mfma"]
     with built_with(None, tmp_path, fused) as engine, pytest.raises(AssertionError):
-        test_golden.test_kept_sets_and_masses(engine)
+        golden_checks.check_kept_sets(engine)

@@ -18,47 +18,26 @@ from tests.support.coverage_counter import Tally
 from tests.support.engines import (
     BAD_PARAM,
     Engine,
-    Outcome,
     csr,
     differing,
     make_job,
-    make_outcome,
     make_plan,
     needs_held,
     row_of_job,
     same_bits,
 )
+from tests.support.oracle import REFERENCE, SIZES, answer, joined, random_answer_shape
 from tests.support.random_requests import (
     DTYPES,
     FORMS,
-    random_forms,
     random_job,
     random_lists,
     random_plan,
     random_status,
-    random_top_count,
 )
 from tests.support.random_rows import KINDS, pick
 
-REFERENCE = Engine("reference")
-SIZES = (1, 2, 3, 5, 16, 17, 33, 63, 64, 100, 127, 128, 129, 130, 200, 257, 300, 383, 513, 1000)
 WIDE_SIZES = (4095, 4097, 16_384, 20_011, 50_257, 131_073)
-
-
-def shapes_of_answer(rng: np.random.Generator, vocabulary: int) -> dict[str, Any]:
-    """Several draws, or one and what is told of it."""
-    forms = random_forms(rng)
-    if not forms:
-        return {"draws": int(rng.integers(1, 9))}
-    return {"forms": forms, "top_count": random_top_count(rng, vocabulary)}
-
-
-def answer(
-    engine: Engine, job: Any, status: np.ndarray, n_threads: int = 1, **shape: Any
-) -> Outcome:
-    out = make_outcome(len(job.values), **shape)
-    out.status[:] = status
-    return engine.run(job, out, n_threads)
 
 
 def explain(job: Any, engine: Engine, seed: Any) -> str:
@@ -69,7 +48,7 @@ def compare_job(seed: Any, n_rows: int, columns: int, tally: Tally) -> None:
     """Hold engines to the reference's answers."""
     rng = np.random.default_rng(seed)
     job = random_job(rng, n_rows, columns)
-    shape = shapes_of_answer(rng, job.vocabulary)
+    shape = random_answer_shape(rng, job.vocabulary)
     status = random_status(rng, n_rows)
     n_threads = int(rng.integers(1, 4))
     expected = answer(REFERENCE, job, status, **shape)
@@ -112,25 +91,11 @@ def test_wide_jobs(seed):
 # ---------------------------------------------------------------- a batch is its rows
 
 
-def joined(outs: list[Outcome]) -> Outcome:
-    """Answers about one row each as the answer about their batch."""
-    one = outs[0]
-    on_first = {"tokens", "status", "kept_count"}
-    return Outcome(
-        **{
-            name: np.concatenate([getattr(out, name) for out in outs], 0 if name in on_first else 1)
-            for name in Outcome._fields
-            if name != "forms"
-        },
-        forms=one.forms,
-    )
-
-
 @pytest.mark.parametrize("seed", range(25))
 def test_a_batch_is_its_rows_one_at_a_time(engine: Engine, seed):
     rng = np.random.default_rng((5, seed))
     job = random_job(rng, 12, int(rng.integers(1, 700)))
-    shape = shapes_of_answer(rng, job.vocabulary)
+    shape = random_answer_shape(rng, job.vocabulary)
     status = random_status(rng, 12)
     together = answer(engine, job, status, 2, **shape)
     alone = [answer(engine, row_of_job(job, b), status[b : b + 1], **shape) for b in range(12)]

@@ -8,8 +8,8 @@ import pytest
 from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_laws
 from tests.support.engines import HELD, Engine, make_job, make_plan, needs_held, same_bits
+from tests.support.oracle import random_temperatures
 from tests.support.random_requests import DTYPES
-from tests.support.random_rows import TEMPERATURES
 
 
 def laws_of(engine: Engine, values: np.ndarray, temperatures: np.ndarray) -> dict[str, np.ndarray]:
@@ -38,14 +38,6 @@ def laws_of_reference(values: np.ndarray, temperatures: np.ndarray) -> dict[str,
         for name, out in answers.items():
             out[b] = getattr(reference_laws, name)(rows[b], float(temperatures[b]))
     return {**answers, **{f"status of {name}": status for name in [*answers]}}
-
-
-def random_temperatures(rng: np.random.Generator, n_rows: int) -> np.ndarray:
-    """Any but 0."""
-    warm = [t for t in TEMPERATURES if reference.to_float32(t) > 0]
-    return np.where(
-        rng.random(n_rows) < 0.5, rng.choice(warm, n_rows), rng.uniform(0.05, 3, n_rows)
-    )
 
 
 @needs_held

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.reference.test_reference import round_to_float32
 from tests.support.engines import Engine, csr, make_job, make_plan
+from tests.support.exact_arithmetic import round_to_float32
 
 F32 = np.float32
 INF = float("inf")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
-from tests.engines.test_reduction_modes import nearly_flat, plateau
 from tests.support.engines import (
     ANY_REDUCTION,
     Engine,
@@ -26,7 +25,16 @@ from tests.support.goodness_of_fit import (
     total_variation,
 )
 from tests.support.random_requests import FORMS, random_job, random_status
-from tests.support.random_rows import Rng, ascending, constant, masked_of, normal_of, peak
+from tests.support.random_rows import (
+    Rng,
+    ascending,
+    constant,
+    masked_of,
+    nearly_flat,
+    normal_of,
+    peak,
+    plateau,
+)
 
 CLOSE = 1e-4
 """Largest total variation from float64's softmax."""

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
-from tests.engines.test_oracle_requests import REFERENCE, SIZES, answer, shapes_of_answer
-from tests.engines.test_oracle_softmax import random_temperatures
 from tests.support.engines import (
     ANY_REDUCTION,
     Engine,
@@ -26,6 +24,7 @@ from tests.support.engines import (
     needs_held,
     same_bits,
 )
+from tests.support.oracle import REFERENCE, SIZES, answer, random_answer_shape, random_temperatures
 from tests.support.random_requests import (
     DTYPES,
     FORMS,
@@ -34,14 +33,23 @@ from tests.support.random_requests import (
     random_settings,
     random_status,
 )
-from tests.support.random_rows import KINDS, SCALE_ONE, Rng, pick, random_draws
+from tests.support.random_rows import (
+    HARD,
+    SCALE_ONE,
+    Rng,
+    far_below,
+    nearly_flat,
+    pick,
+    plateau,
+    random_draws,
+    steps,
+)
 
 pytestmark = needs_held
 
 BIT_FOR_BIT = ("exact", "fixed")
 BORDERS = (15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 32_000)
 WIDE = 151_936
-LN2 = 0.6931471805599453
 
 
 @pytest.fixture(params=ANY_REDUCTION, ids=lambda engine: engine.isa or engine.name)
@@ -50,42 +58,6 @@ def held(request: pytest.FixtureRequest) -> Engine:
     return request.param
 
 
-# ---------------------------------------------------------------- rows that are hard to add up
-
-
-def plateau(rng: Rng, size: int) -> np.ndarray:
-    """Half of the tokens near the top, the others around 2^-17 of it.
-
-    Where many are kept, each addition of the running sum over such a nucleus rounds.
-    """
-    row = rng.normal(0, 0.1, size)
-    row[rng.random(size) < 0.5] -= 17 * LN2
-    return row.astype(np.float32)
-
-
-def far_below(rng: Rng, size: int) -> np.ndarray:
-    """A top token, and all others between 2^-17 and 2^-63 of it: masses of 0 in exact mode."""
-    row = -LN2 * rng.uniform(17, 63, size)
-    row[rng.integers(size)] = 0
-    return row.astype(np.float32)
-
-
-def steps(rng: Rng, size: int) -> np.ndarray:
-    """The same few tokens at every power of two down to the floor, in any order."""
-    return (rng.permutation(size) % 70 * -LN2).astype(np.float32)
-
-
-def nearly_flat(rng: Rng, size: int) -> np.ndarray:
-    return rng.normal(0, 2.0**-12, size).astype(np.float32)
-
-
-HARD = {
-    **KINDS,
-    "plateau": plateau,
-    "far below": far_below,
-    "steps": steps,
-    "nearly flat": nearly_flat,
-}
 TOP_PS = (0.0, 2.0**-21, 1e-6, 0.1, 0.5, 0.9, 0.95, 0.999, 0.999999, 1 - 2.0**-22, 1 - 2.0**-24)
 STAGES = ("temperature", "top_k", "top_p", "min_p")
 
@@ -134,7 +106,7 @@ def random_question(reduction: str, seed: int) -> tuple[Job, Any, dict[str, Any]
     rng = np.random.default_rng((31, seed))
     n_rows = int(rng.integers(1, 9))
     job = random_job(rng, n_rows, pick(rng, (*SIZES, 4097)), reduction)
-    return ask(job, random_status(rng, n_rows), shapes_of_answer(rng, job.vocabulary))
+    return ask(job, random_status(rng, n_rows), random_answer_shape(rng, job.vocabulary))
 
 
 @cache

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsample
-from tests.reference.test_borders import EXACT_DRAWS
+from tests.support.border_checks import EXACT_DRAWS
 from tests.support.engines import Engine
 from tests.support.published_tables import (
     ALL,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsample
-from tests.reference.test_borders import EXACT_DRAWS
+from tests.support.border_checks import EXACT_DRAWS
 from tests.support.engines import Engine
 from tests.support.goodness_of_fit import chi_square_tail, g_statistic
 from tests.support.published_tables import ALL, BY_ID, arguments_of, how, logits_of, of_type

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
+from tests.support.exact_arithmetic import round_to_float32
 from tests.support.goodness_of_fit import softmax64, total_variation
 
 # At this temperature the scale s is exactly 1, so a logit below a top of 0 is its own y.
@@ -76,16 +77,6 @@ def test_order_equals_a_sort_of_pairs():
 
 
 # ---------------------------------------------------------------- parameters are float32
-
-
-def round_to_float32(x: Fraction) -> Fraction:
-    """Correctly rounded float32, ties to even, gradual underflow; no overflow."""
-    if x == 0:
-        return x
-    exponent = math.floor(math.log2(abs(x)))
-    exponent += (abs(x) >= Fraction(2) ** (exponent + 1)) - (abs(x) < Fraction(2) ** exponent)
-    quantum = Fraction(2) ** (max(exponent, -126) - 23)
-    return round(x / quantum) * quantum
 
 
 def test_parameters_round_to_float32():

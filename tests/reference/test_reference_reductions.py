@@ -7,9 +7,8 @@ import pytest
 
 from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_laws
-from tests.engines.test_reduction_modes import HARD
 from tests.support.goodness_of_fit import softmax64, total_variation
-from tests.support.random_rows import Rng
+from tests.support.random_rows import HARD, Rng
 
 F32 = np.float32
 SIZES = (1, 2, 15, 16, 17, 31, 4095, 4096, 4097, 4113, 9000)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
-import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,15 +12,9 @@ from fastsample import log_softmax, logsumexp, sample, softmax
 from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_laws
 from tests.support.engines import Engine, make_plan
+from tests.support.rounding_modes import KNOWN, rounding
 
-X86 = {"nearest": 0, "down": 0x400, "up": 0x800, "zero": 0xC00}
-ARM = {"nearest": 0, "up": 0x400000, "down": 0x800000, "zero": 0xC00000}
-MODES = {"x86_64": X86, "aarch64": ARM, "arm64": ARM}.get(platform.machine())
-LIBRARY = ctypes.util.find_library("m")
-
-pytestmark = pytest.mark.skipif(
-    MODES is None or LIBRARY is None, reason="fesetround's constants are not known here"
-)
+pytestmark = pytest.mark.skipif(not KNOWN, reason="fesetround's constants are not known here")
 
 ROW = (np.random.default_rng(4).standard_normal(5000) * 3).astype(np.float32)
 LAWS = (
@@ -35,16 +24,6 @@ LAWS = (
     reference_laws.tempered,
 )
 FILTERS = {"temperature": 0.7, "top_k": 900, "top_p": 0.9, "min_p": 0.001}
-
-
-@contextmanager
-def rounding(mode: str) -> Iterator[None]:
-    set_mode = ctypes.CDLL(LIBRARY).fesetround
-    assert set_mode(MODES[mode]) == 0
-    try:
-        yield
-    finally:
-        set_mode(MODES["nearest"])
 
 
 def answers(engine: Engine) -> tuple[list[Any], ...]:

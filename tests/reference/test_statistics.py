@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.border_checks import check_draws_are_streams
 from tests.support.engines import Engine, csr, make_job, make_outcome, make_plan, native
 from tests.support.goodness_of_fit import (
     ALPHA,
@@ -127,14 +128,7 @@ def test_limits_are_those_of_tables():
 
 
 def test_n_draws_are_those_of_n_streams(engine: Engine):
-    job = job_of("all")
-    job.plan["stream"] = 5
-    together = engine.run(job, make_outcome(1, draws=6)).tokens[0].tolist()
-    alone = []
-    for stream in range(5, 11):
-        job.plan["stream"] = stream
-        alone += engine.run(job, make_outcome(1)).tokens[0].tolist()
-    assert together == alone
+    check_draws_are_streams(engine, job_of("all"))
 
 
 # ---------------------------------------------------------------- log-probabilities

@@ -1,8 +1,7 @@
-"""Faults that somebody could make, each a changed line, and for each a test that must turn red.
+"""Mutants: a changed line of the sources each, and the test or the check that must fail with it.
 
-Those of the Python engines are planted in a copy of the package, those of the kernels in a copy of
-the kernels. A line that is changed must stand in one file alone: where the code has moved on, the
-mutant has to follow.
+Mutants of the Python engines are made in a copy of the package, those of the kernels in a copy of
+the kernels. The original line must occur once in the sources: a mutant follows a line that changes.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engines import test_edge_rows, test_golden
-from tests.reference import test_borders, test_statistics
-from tests.support.engines import Engine
+from tests.support import border_checks, golden_checks
+from tests.support.engines import Engine, make_job, make_plan
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A line, what it becomes, and how the fault is noticed."""
+    """A line, what it becomes, and the test (a node id) or the check that notices the fault."""
 
     fault: str
     before: str
@@ -29,7 +27,7 @@ class Mutant:
     noticed: str | Callable[[Engine], None]
 
     def plant(self, folder: Path, suffixes: tuple[str, ...]) -> None:
-        """Change the one place that has the line."""
+        """Change the line in a copy of the sources."""
         found = [
             path
             for path in sorted(folder.rglob("*"))
@@ -37,36 +35,41 @@ class Mutant:
         ]
         counts = [path.read_text().count(self.before) for path in found]
         if counts != [1]:
-            pytest.fail(f"`{self.before}` must stand in one place, found {found} with {counts}")
+            pytest.fail(f"`{self.before}` must occur once, found {found} with {counts}")
         found[0].write_text(found[0].read_text().replace(self.before, self.after))
 
 
 def equal_running_mass(engine: Engine) -> None:
     for size in (2, 16, 256, 4096, 10_002):
-        test_borders.test_a_running_mass_that_only_equals_r_is_passed_over(engine, size)
+        border_checks.check_equal_running_mass(engine, size)
 
 
 def rounded_up(engine: Engine) -> None:
-    for case in test_borders.ROUNDED_UP:
-        test_borders.test_need_is_rounded_up(engine, *case)
+    for case in border_checks.ROUNDED_UP:
+        border_checks.check_need_is_rounded_up(engine, *case)
 
 
 def every_bit_of_u(engine: Engine) -> None:
-    test_borders.test_every_bit_of_u_counts(engine, 40)
+    border_checks.check_every_bit_of_u(engine, 40)
+
+
+def streams(engine: Engine) -> None:
+    row = (np.random.default_rng(5).standard_normal((1, 32)) * 1.2).astype(np.float32)
+    border_checks.check_draws_are_streams(engine, make_job(row, make_plan(1, seed=2024)))
 
 
 def steps_of_top_p(engine: Engine) -> None:
     for spread in (0.0, 0.5, 2.0, 6.0):
-        test_borders.test_top_p_at_each_step_of_the_running_mass(engine, spread)
+        border_checks.check_top_p_steps(engine, spread)
 
 
-def ties_of_zeros(engine: Engine) -> None:
-    for kind in test_edge_rows.FLAT:
-        test_edge_rows.test_all_equal(engine, kind)
+def equal_logits(engine: Engine) -> None:
+    for kind in border_checks.FLAT:
+        border_checks.check_equal_logits(engine, kind)
 
 
 def negative_nan(engine: Engine) -> None:
-    test_edge_rows.test_one_bad_logit_anywhere(engine, 131, -np.nan, {})
+    border_checks.check_one_bad_logit(engine, 131, -np.nan)
 
 
 BORDERS = "reference/test_borders.py::test_a_running_mass_that_only_equals_r_is_passed_over"
@@ -130,7 +133,7 @@ OF_THE_KERNELS = [
         "a round of Philox too few",
         "for (int round = 0; round < 10; ++round) {",
         "for (int round = 0; round < 9; ++round) {",
-        test_golden.test_tokens,
+        golden_checks.check_tokens,
     ),
     Mutant(
         "a uniform of 24 bits",
@@ -142,7 +145,7 @@ OF_THE_KERNELS = [
         "several draws of one stream",
         "const uint32_t stream = settings.stream + static_cast<uint32_t>(nth);",
         "const uint32_t stream = settings.stream + static_cast<uint32_t>(nth / 2);",
-        test_statistics.test_n_draws_are_those_of_n_streams,
+        streams,
     ),
     Mutant(
         "the draw stops where the running mass only equals r",
@@ -160,7 +163,7 @@ OF_THE_KERNELS = [
         "the last token of the block, whatever r is",
         "return b * kBlock + first_above(masses, kBlock, &r);",
         "return b * kBlock + kBlock - 1;",
-        test_golden.test_tokens,
+        golden_checks.check_tokens,
     ),
     Mutant(
         "what top_p needs is rounded down",
@@ -178,19 +181,19 @@ OF_THE_KERNELS = [
         "min_p drops its threshold",
         "if (exponent(law, read(from_ordered(middle))) >= y) {",
         "if (exponent(law, read(from_ordered(middle))) > y) {",
-        test_borders.test_min_p_cuts_at_its_threshold_to_the_ulp,
+        border_checks.check_min_p_threshold,
     ),
     Mutant(
         "the lanes of a vector in reverse, so a tie goes to the wrong token",
         "if (found) return inside(row, b * kBlock + i + __builtin_ctz(found));",
         "if (found) return inside(row, b * kBlock + i + 31 - __builtin_clz(found));",
-        test_golden.test_tokens,
+        golden_checks.check_tokens,
     ),
     Mutant(
         "denormals lie below 0",
         "return bound == 0.0f ? from_ordered(ordered(-kSmallestNormal) + 1) : bound;",
         "return bound;",
-        ties_of_zeros,
+        equal_logits,
     ),
     Mutant(
         "NaN of negative sign passes",
@@ -202,18 +205,18 @@ OF_THE_KERNELS = [
         "a coefficient off by an ulp",
         "p = p * f + 0x1.62e42ap-1f;",
         "p = p * f + 0x1.62e42cp-1f;",
-        test_golden.test_kept_sets_and_masses,
+        golden_checks.check_kept_sets,
     ),
     Mutant(
         "a block whose best has mass is skipped",
         "if (work.best[b] < opened) continue;",
         "if (work.best[b] <= opened) continue;",
-        ties_of_zeros,
+        equal_logits,
     ),
     Mutant(
         "repetition multiplies logits above 0 too",
         "x > 0 ? x / a.repetition_penalty : x * a.repetition_penalty",
         "x * a.repetition_penalty",
-        test_golden.test_kept_sets_of_jobs,
+        golden_checks.check_request_kept_sets,
     ),
 ]

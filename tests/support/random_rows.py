@@ -151,6 +151,47 @@ KINDS: dict[str, Callable[[Rng, int], np.ndarray]] = {
     "invalid": invalid,
 }
 
+# ---------------------------------------------------------------- rows that are hard to add up
+
+LN2 = 0.6931471805599453
+
+
+def plateau(rng: Rng, size: int) -> np.ndarray:
+    """Half of the tokens near the top, the others around 2^-17 of it.
+
+    Where many are kept, each addition of the running sum over such a nucleus rounds.
+    """
+    row = rng.normal(0, 0.1, size)
+    row[rng.random(size) < 0.5] -= 17 * LN2
+    return row.astype(np.float32)
+
+
+def far_below(rng: Rng, size: int) -> np.ndarray:
+    """A top token, and all others between 2^-17 and 2^-63 of it: masses of 0 in exact mode."""
+    row = -LN2 * rng.uniform(17, 63, size)
+    row[rng.integers(size)] = 0
+    return row.astype(np.float32)
+
+
+def steps(rng: Rng, size: int) -> np.ndarray:
+    """The same few tokens at every power of two down to the floor, in any order."""
+    return (rng.permutation(size) % 70 * -LN2).astype(np.float32)
+
+
+def nearly_flat(rng: Rng, size: int) -> np.ndarray:
+    return rng.normal(0, 2.0**-12, size).astype(np.float32)
+
+
+HARD = {
+    **KINDS,
+    "plateau": plateau,
+    "far below": far_below,
+    "steps": steps,
+    "nearly flat": nearly_flat,
+}
+
+# ---------------------------------------------------------------- settings
+
 SCALE_ONE = float(np.float32(reference.LOG2_E))
 TEMPERATURES = (
     *(0.0, 1e-50, 1e-45, 1e-38, 1e-20, 1e-5, 0.01, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9),

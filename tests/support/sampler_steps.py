@@ -21,6 +21,11 @@ PENALISED = replace(
     PARAMS, repetition_penalty=1.3, frequency_penalty=0.4, presence_penalty=-0.2, presence_scope=3
 )
 
+# Of samplers that hold several sequences.
+GREEDY, WARM = SamplingParams(temperature=0), SamplingParams(temperature=1.5, seed=9)
+VOCABULARY = 150
+ROWS = (np.random.default_rng(5).normal(size=(6, VOCABULARY)) * 3).astype(np.float32)
+
 
 def on(engine: Engine, params: SamplingParams = PARAMS) -> Sampler:
     return Sampler(params, engine=engine.name, isa=engine.isa)

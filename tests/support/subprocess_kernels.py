@@ -49,7 +49,7 @@ def compile_kernels(
 
 
 @dataclass(frozen=True)
-class Piped(Engine):
+class SubprocessEngine(Engine):
     """The native engine of a program that runs beside the tests."""
 
     process: subprocess.Popen[bytes] | None = None

@@ -15,9 +15,9 @@ from fastsample.api.sequences import start
 from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_laws
 from fastsample.verification.child import NoChildError, in_child
-from tests.reference.test_rounding import LIBRARY, MODES, rounding
 from tests.support.engines import SETTINGS, csr, make_plan, native
 from tests.support.error_cases import ROW, ROWS, ErrorCase
+from tests.support.rounding_modes import KNOWN, rounding
 
 
 def trace_while_rounding_up() -> None:
@@ -191,7 +191,6 @@ NATIVE = [
         "temperature must have 4 items",
     ),
 ]
-ROUNDING_IS_KNOWN = MODES is not None and LIBRARY is not None
 DURING_A_CALL = [
     ErrorCase(
         lambda: Batch(None, [start(SamplingParams(), array("q"))]).append([1]),
@@ -229,6 +228,6 @@ ERROR_CASES = [
     *NO_CHILDREN,
     *(CHILDREN if hasattr(os, "fork") else []),
     *DURING_A_CALL,
-    *(ROUNDING if ROUNDING_IS_KNOWN else []),
+    *(ROUNDING if KNOWN else []),
     *(NATIVE if native else []),
 ]

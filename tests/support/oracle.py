@@ -1,0 +1,54 @@
+"""What oracle tests share: the reference's answers to requests, and random shapes of answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastsample.engines import reference
+from tests.support.engines import Engine, Outcome, make_outcome
+from tests.support.random_requests import random_forms, random_top_count
+from tests.support.random_rows import TEMPERATURES
+
+REFERENCE = Engine("reference")
+SIZES = (1, 2, 3, 5, 16, 17, 33, 63, 64, 100, 127, 128, 129, 130, 200, 257, 300, 383, 513, 1000)
+
+
+def random_answer_shape(rng: np.random.Generator, vocabulary: int) -> dict[str, Any]:
+    """Several draws, or one and its log-probabilities."""
+    forms = random_forms(rng)
+    if not forms:
+        return {"draws": int(rng.integers(1, 9))}
+    return {"forms": forms, "top_count": random_top_count(rng, vocabulary)}
+
+
+def answer(
+    engine: Engine, job: Any, status: np.ndarray, n_threads: int = 1, **shape: Any
+) -> Outcome:
+    """What an engine writes for a request; `shape` as `make_outcome` takes it."""
+    out = make_outcome(len(job.values), **shape)
+    out.status[:] = status
+    return engine.run(job, out, n_threads)
+
+
+def joined(outs: list[Outcome]) -> Outcome:
+    """Outputs of batches, one after the other, as the output of one batch."""
+    one = outs[0]
+    on_first = {"tokens", "status", "kept_count"}
+    return Outcome(
+        **{
+            name: np.concatenate([getattr(out, name) for out in outs], 0 if name in on_first else 1)
+            for name in Outcome._fields
+            if name != "forms"
+        },
+        forms=one.forms,
+    )
+
+
+def random_temperatures(rng: np.random.Generator, n_rows: int) -> np.ndarray:
+    """Any but 0."""
+    warm = [t for t in TEMPERATURES if reference.to_float32(t) > 0]
+    return np.where(
+        rng.random(n_rows) < 0.5, rng.choice(warm, n_rows), rng.uniform(0.05, 3, n_rows)
+    )

@@ -1,0 +1,27 @@
+"""The processor's rounding mode, which any library of a process may set."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+X86 = {"nearest": 0, "down": 0x400, "up": 0x800, "zero": 0xC00}
+ARM = {"nearest": 0, "up": 0x400000, "down": 0x800000, "zero": 0xC00000}
+MODES = {"x86_64": X86, "aarch64": ARM, "arm64": ARM}.get(platform.machine())
+LIBRARY = ctypes.util.find_library("m")
+KNOWN = MODES is not None and LIBRARY is not None
+"""Whether the mode can be set here."""
+
+
+@contextmanager
+def rounding(mode: str) -> Iterator[None]:
+    """Round "down", "up" or to "zero" within the block."""
+    set_mode = ctypes.CDLL(LIBRARY).fesetround
+    assert set_mode(MODES[mode]) == 0
+    try:
+        yield
+    finally:
+        set_mode(MODES["nearest"])
