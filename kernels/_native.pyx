@@ -32,7 +32,7 @@ from kernels cimport (
     KeptSets,
     Kernels,
     Reduction,
-    Settings,
+    RowParams,
     TokenLists,
     Words,
     apply_function,
@@ -202,7 +202,7 @@ cdef int _code_of(str reduction) except -1:
 
 
 cdef int _sample(const Kernels* kernels, const Batch& batch, const Adjustments& adjustments,
-                 const Settings* settings, Reduction reduction, int n_threads,
+                 const RowParams* settings, Reduction reduction, int n_threads,
                  const Answers& answers, uint8_t* status) except -1:
     if _is_brief(batch, adjustments, answers):
         c_sample_rows(kernels[0], batch, adjustments, settings, reduction, n_threads, answers,
@@ -234,7 +234,7 @@ def sample(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, outpu
     if forms:
         told = _Told(forms, batch.rows, vocabulary, logprobs, ranks, top_tokens, top_logprobs)
         told.show(forms, top_tokens.shape[2], &answers)
-    _sample(chosen.kernels, batch, adjusted.adjustments, <const Settings*>held_plan.buffer.buf,
+    _sample(chosen.kernels, batch, adjusted.adjustments, <const RowParams*>held_plan.buffer.buf,
             <Reduction>_code_of(reduction), n_threads, answers, <uint8_t*>held_status.buffer.buf)
 
 
@@ -251,7 +251,7 @@ def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, ou
     cdef KeptSets sets
     with nogil:
         sets = c_kept_sets(chosen.kernels[0], batch, adjusted.adjustments,
-                           <const Settings*>held_plan.buffer.buf, n_threads,
+                           <const RowParams*>held_plan.buffer.buf, n_threads,
                            <uint8_t*>held_status.buffer.buf)
     cdef size_t length = sets.tokens.size()
     tokens = np.empty(length, np.int64)

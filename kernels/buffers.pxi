@@ -45,7 +45,7 @@ cdef int _hold_write(Held& held, object array, Py_ssize_t itemsize, Py_ssize_t l
 
 
 cdef int _hold_plan(Held& held, object plan, int64_t rows) except -1:
-    _hold_read(held, plan, sizeof(Settings), rows, "plan")
+    _hold_read(held, plan, sizeof(RowParams), rows, "plan")
     return 0
 
 

@@ -26,7 +26,7 @@ cdef extern from "<sampling/penalties.hpp>" namespace "fastsample" nogil:
 
 
 cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
-    cppclass Settings:
+    cppclass RowParams:
         uint64_t seed
         uint64_t position
         uint32_t stream
@@ -76,13 +76,13 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
     vector[InstructionSet] compiled_isas()
     vector[const char*] known_isas()
     void c_sample_rows "fastsample::sample_rows"(
-        const Kernels&, const Batch&, const Adjustments&, const Settings*, Reduction, int,
+        const Kernels&, const Batch&, const Adjustments&, const RowParams*, Reduction, int,
         const Answers&, uint8_t*) except +
     void apply_function(
         const Kernels&, Function, const Batch&, const double*, Reduction, int, void*,
         uint8_t*) except +
     KeptSets c_kept_sets "fastsample::kept_sets"(
-        const Kernels&, const Batch&, const Adjustments&, const Settings*, int, uint8_t*) except +
+        const Kernels&, const Batch&, const Adjustments&, const RowParams*, int, uint8_t*) except +
 
 
 cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample::Function" nogil:

@@ -56,7 +56,7 @@ cdef class Step:
         How many columns of every row are tokens; 0 for all, whose number may then differ.
     most : int
         The largest vocabulary.
-    plan : array of SETTINGS, shape (B,)
+    plan : array of PLAN, shape (B,)
         Its positions are written.
     tokens : int64 array of shape (B, 1)
     status : uint8 array of shape (B,)
@@ -114,7 +114,7 @@ cdef class Step:
         self._as_ids = as_ids
         self._as_given = as_given
         self._answers = Answers()
-        _hold_write(self._plan, plan, sizeof(Settings), count, "plan")
+        _hold_write(self._plan, plan, sizeof(RowParams), count, "plan")
         _hold_tokens(self._tokens, tokens, count, &self._answers)
         _hold_write(self._status, status, 1, count, "status")
         self._drawn = tokens.reshape(count)
@@ -162,7 +162,7 @@ cdef class Step:
 
     cdef bint _draw(self, const Batch& batch) except -1:
         """Write the tokens; False where there is one that cannot be drawn."""
-        cdef Settings* settings = <Settings*>self._plan.buffer.buf
+        cdef RowParams* settings = <RowParams*>self._plan.buffer.buf
         cdef uint8_t* status = <uint8_t*>self._status.buffer.buf
         cdef const Adjustments* nothing = &_NOTHING_ADJUSTED.adjustments
         cdef uint64_t length
@@ -213,7 +213,7 @@ cdef class Draw:
 
     Parameters
     ----------
-    plan : array of SETTINGS, shape (1,)
+    plan : array of PLAN, shape (1,)
         The parameters; where its draw is made is given anew by each call.
     most : int
         The largest vocabulary.
@@ -226,7 +226,7 @@ cdef class Draw:
     cdef const Kernels* _kernels
     cdef Reduction _reduction
     cdef int _n_threads
-    cdef Settings _settings
+    cdef RowParams _settings
     cdef int64_t _most
     cdef object _memory_of_logits
     cdef object _number
@@ -239,7 +239,7 @@ cdef class Draw:
         self._reduction = <Reduction>_code_of(reduction)
         self._n_threads = n_threads
         _hold_plan(held, plan, 1)
-        self._settings = (<const Settings*>held.buffer.buf)[0]
+        self._settings = (<const RowParams*>held.buffer.buf)[0]
         self._most = most
         self._memory_of_logits = memory_of_logits
         self._number = np.zeros((), np.int64)
@@ -255,7 +255,7 @@ cdef class Draw:
         cdef Batch batch
         cdef bint torch
         cdef Answers answers = Answers()
-        cdef Settings settings = self._settings
+        cdef RowParams settings = self._settings
         cdef int64_t token, kept_count
         cdef uint8_t status = 0
         if type(seed) is not int or type(position) is not int or type(stream) is not int:

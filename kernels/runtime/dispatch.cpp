@@ -128,7 +128,7 @@ void write_nothing(const Answers& answers, int64_t rows, int64_t row) {
 }  // namespace
 
 void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                 const Settings* settings, Reduction reduction, int threads, const Answers& answers,
+                 const RowParams* settings, Reduction reduction, int threads, const Answers& answers,
                  uint8_t* status) {
   auto sample_row = [&](int64_t row) {
     write_nothing(answers, batch.rows, row);
@@ -181,7 +181,7 @@ void apply_function(const Kernels& kernels, Function function, const Batch& batc
 }
 
 KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                   const Settings* settings, int threads, uint8_t* status) {
+                   const RowParams* settings, int threads, uint8_t* status) {
   // Candidates: a key and its mass each.
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> rows(static_cast<std::size_t>(batch.rows));
   auto keep_row = [&](int64_t row) {

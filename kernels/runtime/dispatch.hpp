@@ -45,7 +45,7 @@ struct Answers {
 // All of these: `threads` 0 is chosen by rows and vocabulary. A row whose status comes as other than kOk is
 // left alone. They throw std::bad_alloc; then what is written is not to be read.
 void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                 const Settings* settings, Reduction reduction, int threads, const Answers& answers,
+                 const RowParams* settings, Reduction reduction, int threads, const Answers& answers,
                  uint8_t* status);
 
 // softmax and log_softmax write (rows, vocabulary) float32, logsumexp (rows) float64.
@@ -61,6 +61,6 @@ struct KeptSets {
   std::vector<int64_t> offsets;
 };
 KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                   const Settings* settings, int threads, uint8_t* status);
+                   const RowParams* settings, int threads, uint8_t* status);
 
 }  // namespace fastsample

@@ -10,8 +10,10 @@ namespace fastsample {
 // Every operation rounds to its own type, which the x87 unit does not do.
 static_assert(FLT_EVAL_METHOD == 0, "compile without -mfpmath=387 and the like");
 
-// The stages of rule 5, four bits each in Settings::stages, the first one lowest.
-enum Stage : uint32_t { kNoStage = 0, kTemperature = 1, kTopK = 2, kTopP = 3, kMinP = 4 };
+// What a stage does with its value (rule 5). params/table.py has the same codes, and says which parameter
+// does what: kernels know no filter by name.
+enum class Op : uint8_t { kEnd = 0, kScale = 1, kCount = 2, kMass = 3, kThreshold = 4 };
+constexpr int kMaxStages = 16;
 
 // Which tokens a penalty counts; n >= 0 means the last n of prompt and output.
 enum Scope : int64_t { kPromptAndOutput = -1, kPrompt = -2, kOutput = -3 };
@@ -20,15 +22,12 @@ enum Scope : int64_t { kPromptAndOutput = -1, kPrompt = -2, kOutput = -3 };
 enum Reduction : int32_t { kExact = 0, kFixed = 1, kFast = 2 };
 
 // One row's parameters, as the caller gave them: rule 1 rounds them to float32 inside the kernels.
-// params.py builds arrays of it under the name SETTINGS: the two layouts move together.
-struct Settings {
+// engines/plan.py builds arrays of it under the name PLAN: the two layouts move together.
+struct RowParams {
   double temperature;
-  double top_p;
-  double min_p;
   double repetition_penalty;
   double frequency_penalty;
   double presence_penalty;
-  int64_t top_k;  // 0: off
   int64_t min_keep;
   int64_t repetition_scope;
   int64_t frequency_scope;
@@ -36,7 +35,10 @@ struct Settings {
   uint64_t seed;
   uint64_t position;
   uint32_t stream;
-  uint32_t stages;
+  uint32_t padding;
+  Op ops[kMaxStages];          // the chain of stages, ended by kEnd
+  uint8_t stages[kMaxStages];  // which parameter each one is: for the reference
+  double values[kMaxStages];   // one for each op
 };
 
 // kBadParam: a row that comes with it is left alone.
@@ -154,11 +156,11 @@ struct Sums {
 // The kernels of one instruction set. Answers are written only where the status is kOk.
 struct Kernels {
   // Needs room for the top tokens and two blocks.
-  Status (*sample)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
+  Status (*sample)(const Logits& logits, const Adjustment& adjustment, const RowParams& settings,
                    Reduction reduction, Workspace& work, const Outcome& outcome);
   // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses. Needs room for the
   // vocabulary and two blocks.
-  Status (*kept_set)(const Logits& logits, const Adjustment& adjustment, const Settings& settings,
+  Status (*kept_set)(const Logits& logits, const Adjustment& adjustment, const RowParams& settings,
                      Workspace& work, int64_t* count);
   // Over the whole row, at a temperature; softmax and log_softmax write a float32 a token.
   Status (*softmax)(const Logits& logits, double temperature, Reduction reduction, Workspace& work,

@@ -108,7 +108,7 @@ inline int64_t draw_by_floats(const Kept& kept, uint64_t u) {
 // ---- the draw -------------------------------------------------------------------------------------------
 
 // On the stream that lies `nth` after the row's own.
-inline int64_t draw(const Settings& settings, const Kept& kept, int64_t nth) {
+inline int64_t draw(const RowParams& settings, const Kept& kept, int64_t nth) {
   const uint32_t stream = settings.stream + static_cast<uint32_t>(nth);
   const uint64_t u = uniform(settings.seed, settings.position, stream, 0);
   return kept.reduction == kExact ? draw_by_integers(kept, u) : draw_by_floats(kept, u);

@@ -25,22 +25,25 @@ inline void keep_first(Kept& kept, int64_t k) {
   cut_to(kept, cut_at_count(kept, k), false);
 }
 
-inline void filter_top_k(Kept& kept, int64_t k) {
-  if (k > 0) keep_first(kept, k > kept.min_keep ? k : kept.min_keep);
+// k may be beyond int64_t: then nothing is cut.
+inline void filter_count(Kept& kept, double k) {
+  if (k <= 0 || k >= static_cast<double>(kept.row.vocabulary())) return;
+  const int64_t count = static_cast<int64_t>(k);
+  keep_first(kept, count > kept.min_keep ? count : kept.min_keep);
 }
 
-inline void filter_top_p(Kept& kept, float top_p) {
-  if (top_p >= 1.0f) return;
+inline void filter_mass(Kept& kept, float share) {
+  if (share >= 1.0f) return;
   if (kept.whole) {
-    keep_from(kept, nucleus_of_whole(kept, top_p), true);
+    keep_from(kept, nucleus_of_whole(kept, share), true);
   } else {
-    filter_below(kept, nucleus_of_listed(kept, top_p));
+    filter_below(kept, nucleus_of_listed(kept, share));
   }
 }
 
-inline void filter_min_p(Kept& kept, float min_p) {
-  if (min_p <= 0x1p-60f) return;
-  const double y = natural_log(static_cast<double>(min_p)) * kLog2E - 0x1p-19;
+inline void filter_threshold(Kept& kept, float share) {
+  if (share <= 0x1p-60f) return;
+  const double y = natural_log(static_cast<double>(share)) * kLog2E - 0x1p-19;
   const uint64_t cut = first_key_of(lowest_logit(kept.law, static_cast<float>(y)));
   if (kept.whole) {
     keep_from(kept, {cut}, false);
@@ -49,14 +52,15 @@ inline void filter_min_p(Kept& kept, float min_p) {
   }
 }
 
-inline void apply_stages(Kept& kept, const Settings& settings) {
-  for (uint32_t stages = settings.stages; stages != 0; stages >>= 4) {
-    switch (stages & 15) {
-      case kTemperature: set_temperature(kept, settings.temperature); break;
-      case kTopK: filter_top_k(kept, settings.top_k); break;
-      case kTopP: filter_top_p(kept, static_cast<float>(settings.top_p)); break;
-      case kMinP: filter_min_p(kept, static_cast<float>(settings.min_p)); break;
-      default: break;
+inline void apply_stages(Kept& kept, const RowParams& params) {
+  for (int i = 0; i < kMaxStages && params.ops[i] != Op::kEnd; ++i) {
+    const double value = params.values[i];
+    switch (params.ops[i]) {
+      case Op::kScale: set_temperature(kept, value); break;
+      case Op::kCount: filter_count(kept, value); break;
+      case Op::kMass: filter_mass(kept, static_cast<float>(value)); break;
+      case Op::kThreshold: filter_threshold(kept, static_cast<float>(value)); break;
+      case Op::kEnd: break;
     }
   }
   weigh(kept);

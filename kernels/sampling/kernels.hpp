@@ -11,20 +11,26 @@ namespace FASTSAMPLE_ISA {
 namespace {
 
 // T is rounded before it is compared: 1e-50 is 0.
-inline bool is_greedy(const Settings& settings) { return static_cast<float>(settings.temperature) == 0.0f; }
+inline bool is_greedy(const RowParams& settings) { return static_cast<float>(settings.temperature) == 0.0f; }
 
 // `top_count`: of the tokens that will be told.
-inline Status scan_for(const Row& row, const Settings& settings, int64_t top_count, Workspace& work,
+inline Status scan_for(const Row& row, const RowParams& settings, int64_t top_count, Workspace& work,
                        float* top) {
-  const bool nucleus = settings.top_p < 1.0;
-  int64_t k = settings.top_k < row.vocabulary() ? settings.top_k : 0;
+  int64_t k = 0;
+  bool nucleus = false;
+  for (int i = 0; i < kMaxStages && settings.ops[i] != Op::kEnd; ++i) {
+    const double value = settings.values[i];
+    const bool cuts = value > 0 && value < static_cast<double>(row.vocabulary());
+    if (settings.ops[i] == Op::kCount && cuts) k = static_cast<int64_t>(value);
+    nucleus |= settings.ops[i] == Op::kMass && value < 1.0;
+  }
   k = k == 0 && nucleus ? kFirstNucleus : k;
   k = k > settings.min_keep ? k : settings.min_keep;
   k = k > top_count ? k : top_count;
   return needs_part_bests(k, row.blocks()) ? scan<true>(row, work, top) : scan<false>(row, work, top);
 }
 
-inline Kept whole_row(const Row& row, const Settings& settings, Reduction reduction, Workspace& work,
+inline Kept whole_row(const Row& row, const RowParams& settings, Reduction reduction, Workspace& work,
                       float top) {
   const int64_t most = row.vocabulary();
   const int64_t min_keep = settings.min_keep < most ? settings.min_keep : most;
@@ -40,7 +46,7 @@ inline Told kept_law(const Kept& kept) {
 }
 
 // The reports on one row: of the adjusted one (tempered, processed) or of the one as it came (raw).
-inline void report_row(const Row& row, Workspace& work, float top, int64_t token, const Settings& settings,
+inline void report_row(const Row& row, Workspace& work, float top, int64_t token, const RowParams& settings,
                        Reduction reduction, const Told& processed, bool raw, const Outcome& outcome) {
   const uint64_t drawn = key_of(row.logit(token), token);
   bool listed = false;
@@ -63,7 +69,7 @@ inline bool wants(const Outcome& outcome, bool raw) {
 }
 
 // Under a mask the row as it came may hold NaN or +inf: then there is no law to tell of.
-inline void report_row_as_it_came(const Logits& logits, const Settings& settings, Reduction reduction,
+inline void report_row_as_it_came(const Logits& logits, const RowParams& settings, Reduction reduction,
                                   Workspace& work, const Told& processed, const Outcome& outcome) {
   const Row row(logits, {});
   float top;
@@ -78,7 +84,7 @@ inline void report_row_as_it_came(const Logits& logits, const Settings& settings
 
 // ---- the door -------------------------------------------------------------------------------------------
 
-inline void write_reports(const Logits& logits, const Settings& settings, const Kept& kept,
+inline void write_reports(const Logits& logits, const RowParams& settings, const Kept& kept,
                           const Told& processed, const Outcome& outcome) {
   const Row& row = kept.row;
   Workspace& work = kept.work;
@@ -93,8 +99,8 @@ inline void write_reports(const Logits& logits, const Settings& settings, const 
   }
 }
 
-Status sample(const Logits& logits, const Adjustment& adjustment, const Settings& settings, Reduction reduction,
-              Workspace& work, const Outcome& outcome) {
+Status sample(const Logits& logits, const Adjustment& adjustment, const RowParams& settings,
+              Reduction reduction, Workspace& work, const Outcome& outcome) {
   const Row row(logits, adjustment);
   float top;
   const Status status = scan_for(row, settings, outcome.top_count, work, &top);
@@ -119,7 +125,7 @@ Status sample(const Logits& logits, const Adjustment& adjustment, const Settings
 // ---- kept sets ------------------------------------------------------------------------------------------
 
 // Leaves the kept set in work.keys, in rule 3's order, with its masses.
-Status kept_set(const Logits& logits, const Adjustment& adjustment, const Settings& settings, Workspace& work,
+Status kept_set(const Logits& logits, const Adjustment& adjustment, const RowParams& settings, Workspace& work,
                 int64_t* count) {
   const Row row(logits, adjustment);
   float top;

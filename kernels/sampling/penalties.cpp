@@ -44,7 +44,7 @@ class History {
   int64_t count_;
 };
 
-Adjustment without_edits(const Adjustments& all, int64_t r, const Settings& settings) {
+Adjustment without_edits(const Adjustments& all, int64_t r, const RowParams& settings) {
   Adjustment adjustment = {};
   adjustment.repetition_penalty = static_cast<float>(settings.repetition_penalty);
   adjustment.frequency_penalty = static_cast<float>(settings.frequency_penalty);
@@ -81,7 +81,7 @@ Edit& Adjuster::touch(int64_t token) {
   return touched_.back();
 }
 
-void Adjuster::touch_all(const Adjustments& all, int64_t r, int64_t vocabulary, const Settings& settings) {
+void Adjuster::touch_all(const Adjustments& all, int64_t r, int64_t vocabulary, const RowParams& settings) {
   for (int64_t i = 0; i < length_of(all.bias, r); ++i) {
     const int64_t at = all.bias.offsets[r] + i;
     const int64_t token = all.bias.tokens[at];
@@ -112,7 +112,7 @@ void Adjuster::sort_by_block(int64_t vocabulary) {
   }
 }
 
-Adjustment Adjuster::adjust(const Adjustments& all, int64_t r, int64_t vocabulary, const Settings& settings) {
+Adjustment Adjuster::adjust(const Adjustments& all, int64_t r, int64_t vocabulary, const RowParams& settings) {
   Adjustment adjustment = without_edits(all, r, settings);
   const bool penalised = settings.repetition_penalty != 1.0 || settings.frequency_penalty != 0.0 ||
                          settings.presence_penalty != 0.0;

@@ -32,12 +32,12 @@ struct Adjustments {
 class Adjuster {
  public:
   // What the row r meets; good until the next call.
-  Adjustment adjust(const Adjustments& all, int64_t r, int64_t vocabulary, const Settings& settings);
+  Adjustment adjust(const Adjustments& all, int64_t r, int64_t vocabulary, const RowParams& settings);
 
  private:
   void make_room(int64_t touches);
   Edit& touch(int64_t token);
-  void touch_all(const Adjustments& all, int64_t r, int64_t vocabulary, const Settings& settings);
+  void touch_all(const Adjustments& all, int64_t r, int64_t vocabulary, const RowParams& settings);
   void sort_by_block(int64_t vocabulary);
 
   std::vector<Edit> touched_;   // in the order of the first touch

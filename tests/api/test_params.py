@@ -14,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastsample import SamplingParams, sample
-from fastsample.params.parameters import SETTINGS, make_plan, place_draw, settings_of
-from tests.support.engines import SETTINGS as KERNEL_LAYOUT
+from fastsample.engines import plan as plans
+from fastsample.engines.plan import PLAN, make_plan
+from fastsample.params.parameters import plan_fields, resolve_rng_position
+from fastsample.params.table import BY_NAME, STAGES, Op
+from tests.support.engines import PLAN_LAYOUT, column_of
 
 # ---------------------------------------------------------------- SamplingParams
 
@@ -139,8 +142,8 @@ def test_an_integer_past_every_float_is_out_of_range() -> None:
 
 
 def test_layout_is_the_kernels() -> None:
-    assert SETTINGS == KERNEL_LAYOUT
-    assert SETTINGS.itemsize == 112
+    assert PLAN == PLAN_LAYOUT
+    assert PLAN.itemsize == 248
 
 
 def test_scalars_fill_every_row() -> None:
@@ -162,23 +165,42 @@ def test_scalars_fill_every_row() -> None:
         position=5,
         stream=2**32 - 1,
     )
-    assert plan.dtype == SETTINGS
+    assert plan.dtype == PLAN
     assert plan.flags.c_contiguous
     assert plan.flags.writeable
-    numbers = (0.5, 0.9, 0.1, 1.1, -0.2, 0.3, 7, 2, -2, 64, -1)
-    assert plan.tolist() == [(*numbers, 2**64 - 1, 5, 2**32 - 1, 0x3124)] * 3
+    numbers = (0.5, 1.1, -0.2, 0.3, 2, -2, 64, -1, 2**64 - 1, 5, 2**32 - 1, 0)
+    chain = bytes((4, 2, 1, 3))
+    assert [row[:-1] for row in plan.tolist()] == [(*numbers, chain, chain)] * 3
+    assert plan["values"].tolist() == [[0.1, 7.0, 0.5, 0.9, *[0.0] * 12]] * 3
 
 
 def test_defaults_of_a_plan_are_those_of_the_parameters() -> None:
-    assert make_plan(1).tolist() == make_plan(1, **settings_of(SamplingParams())).tolist()
-    assert make_plan(1)[0]["stages"] == 0x4321
+    assert make_plan(1).tobytes() == make_plan(1, **plan_fields(SamplingParams())).tobytes()
+    assert make_plan(1)[0]["stages"] == b""
 
 
 @pytest.mark.parametrize(
-    ("stages", "code"), [((), 0), (("top_p",), 3), (["min_p", "temperature"], 0x14)]
+    ("stages", "names"),
+    [((), ()), (("top_p",), ("top_p",)), (["min_p", "top_k"], ("min_p", "top_k"))],
 )
-def test_stages_may_be_left_out(stages: Any, code: int) -> None:
-    assert make_plan(2, stages=stages)["stages"].tolist() == [code] * 2
+def test_stages_may_be_left_out(stages: Any, names: tuple[str, ...]) -> None:
+    values = {"top_k": 4, "top_p": 0.5, "min_p": 0.5}
+    plan = make_plan(2, stages=stages, **{name: values[name] for name in names})
+    assert plan["stages"].tolist() == [bytes(1 + STAGES.index(name) for name in names)] * 2
+
+
+def test_a_stage_that_is_off_in_every_row_is_left_out() -> None:
+    plan = make_plan(2, top_k=[0, 5], min_p=[0.0, 1e-50], top_p=1 + 1e-9, temperature=1)
+    assert plan["ops"].tolist() == [bytes([Op.COUNT])] * 2
+    assert plan["values"][:, 0].tolist() == [0.0, 5.0]
+
+
+def test_a_chain_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "MAX_STAGES", 3)
+    on = {"temperature": 0.5, "top_k": [3], "top_p": 0.5}
+    make_plan(1, **on)
+    with pytest.raises(ValueError, match="at most 3 stages that are on, got 4"):
+        make_plan(1, **on, min_p=0.5)
 
 
 def test_a_filter_needs_its_stage() -> None:
@@ -222,7 +244,7 @@ def test_float32_denormals_survive_flushing() -> None:
 def test_no_rows() -> None:
     plan = make_plan(0, temperature=[], seed=np.array([], dtype=np.uint64), stream="row")
     assert plan.shape == (0,)
-    assert plan.dtype == SETTINGS
+    assert plan.dtype == PLAN
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4", np.int8, np.uint64])
@@ -249,11 +271,14 @@ NUMBERS = {
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("form", [list, tuple, np.array])
 def test_every_number_may_be_given_per_row(name: str, form: Any) -> None:
-    given = np.array(NUMBERS[name], SETTINGS[name]) if form is np.array else form(NUMBERS[name])
+    given = (
+        np.array(NUMBERS[name], BY_NAME[name].dtype) if form is np.array else form(NUMBERS[name])
+    )
     plan = make_plan(3, **{name: given})
-    assert plan[name].tolist() == NUMBERS[name]
-    others = [other for other in SETTINGS.names or () if other != name]
-    assert plan[others].tolist() == make_plan(3)[others].tolist()
+    assert column_of(plan, name).tolist() == NUMBERS[name]
+    for other in BY_NAME:
+        if other != name:
+            assert column_of(plan, other).tolist() == column_of(make_plan(3), other).tolist()
 
 
 def test_what_is_remembered_is_not_mixed_up() -> None:
@@ -271,19 +296,19 @@ def test_what_is_remembered_is_not_mixed_up() -> None:
 
 @pytest.mark.parametrize("form", [list, tuple, np.array, lambda k: np.array([0, *k])[1:]])
 def test_top_k_columns_read_minus_one_as_off(form: Any) -> None:
-    assert make_plan(3, top_k=form([-1, 0, 5]))["top_k"].tolist() == [0, 0, 5]
+    assert column_of(make_plan(3, top_k=form([-1, 0, 5])), "top_k").tolist() == [0, 0, 5]
 
 
 def test_lists_hold_what_a_scalar_may_be() -> None:
     plan = make_plan(3, top_k=[None, np.int32(4), -1], seed=[2**64 - 1, np.int64(-2), 0])
-    assert plan["top_k"].tolist() == [0, 4, 0]
+    assert column_of(plan, "top_k").tolist() == [0, 4, 0]
     assert plan["seed"].tolist() == [2**64 - 1, 2**64 - 2, 0]
 
 
 def test_arrays_without_dimensions_are_scalars() -> None:
     plan = make_plan(2, top_p=np.array(0.5), top_k=np.array(3), seed=np.array(-1))
-    assert plan["top_p"].tolist() == [0.5, 0.5]
-    assert plan["top_k"].tolist() == [3, 3]
+    assert column_of(plan, "top_p").tolist() == [0.5, 0.5]
+    assert column_of(plan, "top_k").tolist() == [3, 3]
     assert plan["seed"].tolist() == [2**64 - 1] * 2
     assert make_plan(1, seed=np.array(-1, dtype=">i8"))["seed"].tolist() == [2**64 - 1]
 
@@ -333,7 +358,7 @@ def test_bad_numbers_of_a_row_mark_it(name: str) -> None:
         bad = np.zeros(3, bool)
         plan = make_plan(3, **{name: [1, value, 1]}, bad=bad)
         assert bad.tolist() == [False, True, False]
-        assert plan[name].tolist() == [1] * 3
+        assert column_of(plan, name).tolist() == [1] * 3
         with pytest.raises(ValueError, match=f"`{name}` must be"):
             make_plan(3, **{name: value}, bad=bad)
 
@@ -353,7 +378,7 @@ def test_a_missing_stage_marks_rows() -> None:
 
 def test_bad_seeds_mark_rows() -> None:
     bad = np.zeros(3, bool)
-    seed, _, _ = place_draw(3, [5, -1, 2**64], 0, None, bad)
+    seed, _, _ = resolve_rng_position(3, [5, -1, 2**64], 0, None, bad)
     assert bad.tolist() == [False, True, True]
     assert seed.dtype == np.uint64
     assert seed[0] == 5
@@ -363,22 +388,22 @@ def test_bad_seeds_mark_rows() -> None:
 
 
 def test_a_fresh_seed_draws_by_row_from_position_0() -> None:
-    seed, position, stream = place_draw(3, None, None, None)
+    seed, position, stream = resolve_rng_position(3, None, None, None)
     assert 0 <= seed < 2**64
     assert (position, stream) == (0, "row")
-    assert place_draw(3, None, None, None)[0] != seed
+    assert resolve_rng_position(3, None, None, None)[0] != seed
 
 
 def test_a_fresh_seed_keeps_what_is_given() -> None:
-    assert place_draw(2, None, 4, [5, 6])[1:] == (4, [5, 6])
+    assert resolve_rng_position(2, None, 4, [5, 6])[1:] == (4, [5, 6])
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
 def test_one_row_draws_on_stream_0(n_rows: int) -> None:
-    assert place_draw(n_rows, 7, 1, None) == (7, 1, 0)
+    assert resolve_rng_position(n_rows, 7, 1, None) == (7, 1, 0)
 
 
 def test_seeds_by_row_draw_on_stream_0() -> None:
-    seed, _, stream = place_draw(2, [7, 8], 1, None)
+    seed, _, stream = resolve_rng_position(2, [7, 8], 1, None)
     assert seed.dtype == np.uint64
     assert stream == 0

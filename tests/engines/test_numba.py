@@ -19,7 +19,7 @@ import pytest
 
 import fastsample
 from fastsample import engines
-from tests.support.engines import SETTINGS, Engine, differing, make_job, make_outcome, make_plan
+from tests.support.engines import PLAN_LAYOUT, Engine, differing, make_job, make_outcome, make_plan
 
 numba = pytest.importorskip("numba")
 if not engines.has_numba():
@@ -125,11 +125,11 @@ def test_nothing_is_cached_unless_asked_for(asked: str, tmp_path: Path) -> None:
 
 
 def test_settings_are_those_of_a_plan() -> None:
-    from fastsample.engines.numba.settings import Settings, settings_of
+    from fastsample.engines.numba.settings import RowParams, row_params
 
-    assert Settings._fields == SETTINGS.names
+    assert RowParams._fields == PLAN_LAYOUT.names
     plan = make_plan(2, seed=2**64 - 1, top_p=0.25, stages=("top_p",))
-    assert settings_of(plan)[1] == Settings(*plan[1].item())
+    assert row_params(plan)[1] == RowParams(*plan.tolist()[1][:-1], plan["values"][1].tolist())
 
 
 # ---------------------------------------------------------------- cuts far from the top

@@ -1,6 +1,6 @@
 """What the tests share: plans, jobs, engines behind one face, hashes of rows, and latencies.
 
-`SETTINGS` is written out again on purpose: it is the layout that the kernels read, and a test holds
+`PLAN_LAYOUT` is written out on purpose: it is the layout that the kernels read, and a test holds
 the package's own copy to it.
 """
 
@@ -17,22 +17,21 @@ import pytest
 from fastsample import Latency
 from fastsample.engines import OF_TENSORS, has_numba, has_torch, reference, resolve
 from fastsample.engines.contract import Job, Outcome
+from fastsample.engines.plan import write_stages
 from fastsample.inputs.logits_processors import Adjustments, Csr
+from fastsample.params.validation import SCOPE_CODES
 
 try:
     from fastsample import _native as native
 except ImportError:  # the reference can be tested before the extension is built
     native = None
 
-SETTINGS = np.dtype(
+PLAN_LAYOUT = np.dtype(
     [
         ("temperature", "<f8"),
-        ("top_p", "<f8"),
-        ("min_p", "<f8"),
         ("repetition_penalty", "<f8"),
         ("frequency_penalty", "<f8"),
         ("presence_penalty", "<f8"),
-        ("top_k", "<i8"),
         ("min_keep", "<i8"),
         ("repetition_scope", "<i8"),
         ("frequency_scope", "<i8"),
@@ -40,10 +39,12 @@ SETTINGS = np.dtype(
         ("seed", "<u8"),
         ("position", "<u8"),
         ("stream", "<u4"),
-        ("stages", "<u4"),
+        ("padding", "<u4"),
+        ("ops", "S16"),
+        ("stages", "S16"),
+        ("values", "<f8", (16,)),
     ]
 )
-SCOPES = {"all": -1, "prompt": -2, "output": -3}
 BAD_PARAM = 3
 
 FILTERS_OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -58,19 +59,23 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def encoded(name: str, value: Any) -> Any:
-    """A setting as a plan holds it: scopes and stages are numbers there."""
-    if name == "stages":
-        return sum((reference.STAGES.index(stage) + 1) << 4 * n for n, stage in enumerate(value))
-    return SCOPES[value] if isinstance(value, str) else value
-
-
 def make_plan(n_rows: int, **settings: Any) -> np.ndarray:
-    """One record of settings per row; each setting one for all rows or, numbers, one per row."""
-    plan = np.zeros(n_rows, dtype=SETTINGS)
-    for name, value in {**DEFAULTS, **settings}.items():
-        plan[name] = encoded(name, value)
+    """One record for each row; each setting one for all rows or, numbers, one per row."""
+    plan = np.zeros(n_rows, dtype=PLAN_LAYOUT)
+    choices = {**DEFAULTS, **settings}
+    write_stages(plan, choices.pop("stages"), choices)
+    for name, value in choices.items():
+        if name not in FILTERS_OFF:
+            plan[name] = SCOPE_CODES[value] if isinstance(value, str) else value
     return plan
+
+
+def column_of(plan: np.ndarray, name: str) -> np.ndarray:
+    """A parameter's values in a plan whose rows have the same stages."""
+    if name in plan.dtype.names:
+        return plan[name]
+    place = bytes(plan["stages"][0]).find(1 + reference.STAGES.index(name))
+    return np.full(len(plan), FILTERS_OFF[name]) if place < 0 else plan["values"][:, place]
 
 
 def filters_of(record: Any) -> dict[str, Any]:

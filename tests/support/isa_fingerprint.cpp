@@ -76,25 +76,27 @@ float make_logit(Random& random, int kind) {
   }
 }
 
-Settings make_settings(Random& random, int vocabulary) {
+RowParams make_settings(Random& random, int vocabulary) {
   const double temperatures[] = {0, 0.3, 0.8, 1, 1.5, 10};
   const double top_ps[] = {0, 0.5, 0.9, 0.95, 0.9999, 1};
   const double min_ps[] = {0, 0, 0.05, 1e-5, 1};
-  Settings settings = {};
+  RowParams settings = {};
   settings.temperature = random.pick(temperatures);
-  settings.top_p = random.pick(top_ps);
-  settings.min_p = random.pick(min_ps);
-  settings.top_k = random.next() % 3 ? 0 : 1 + random.next() % vocabulary;
+  const Op ops[] = {Op::kScale, Op::kCount, Op::kMass, Op::kThreshold};
+  std::memcpy(settings.ops, ops, sizeof ops);
+  settings.values[0] = settings.temperature;
+  settings.values[2] = random.pick(top_ps);
+  settings.values[3] = random.pick(min_ps);
+  settings.values[1] = random.next() % 3 ? 0 : 1 + random.next() % vocabulary;
   settings.repetition_penalty = 1;
   settings.min_keep = 1;
   settings.seed = random.next();
   settings.position = random.next();
   settings.stream = random.next();
-  settings.stages = 0x4321;
   return settings;
 }
 
-void add_answers(const Logits& logits, const Settings& settings, Workspace& work, Fingerprint& print) {
+void add_answers(const Logits& logits, const RowParams& settings, Workspace& work, Fingerprint& print) {
   int64_t token = -1, kept = 0, ranks[3], top_tokens[3 * kTop];
   double logprobs[3], top_logprobs[3 * kTop];
   const int64_t top = logits.vocabulary < kTop ? logits.vocabulary : kTop;

@@ -78,7 +78,7 @@ size_t size_of(int64_t count) { return static_cast<size_t>(count); }
 Reduction reduction_of(const Asked& asked) { return static_cast<Reduction>(asked.reduction); }
 
 void sample(const Kernels& kernels, const Asked& asked, const Batch& batch, const Adjustments& all,
-            const Settings* settings, std::vector<uint8_t>& status) {
+            const RowParams* settings, std::vector<uint8_t>& status) {
   const int64_t told = asked.forms * asked.rows;
   std::vector<int64_t> tokens(size_of(asked.rows * asked.draws)), kept(size_of(asked.rows));
   std::vector<double> logprobs(size_of(told)), top_logprobs(size_of(told * asked.top_count));
@@ -97,7 +97,7 @@ void sample(const Kernels& kernels, const Asked& asked, const Batch& batch, cons
   give(top_logprobs);
 }
 
-void apply(const Kernels& kernels, const Asked& asked, const Batch& batch, const Settings* settings,
+void apply(const Kernels& kernels, const Asked& asked, const Batch& batch, const RowParams* settings,
            std::vector<uint8_t>& status) {
   const Function function = static_cast<Function>(asked.door - 2);
   std::vector<double> temperatures, numbers(size_of(asked.rows));
@@ -122,7 +122,7 @@ void answer(const Kernels& kernels, const Asked& asked) {
                        asked.columns * step,  step,       static_cast<DType>(asked.dtype)};
   const Adjustments all = {job.mask.of<char>(), asked.mask_stride,  asked.mask_count,  asked.mask_is_bits != 0,
                            job.bias.lists(),    job.prompt.lists(), job.output.lists()};
-  const Settings* settings = job.plan.of<Settings>();
+  const RowParams* settings = job.plan.of<RowParams>();
   std::vector<uint8_t> status(size_of(asked.rows));
   if (asked.door == 0) {
     sample(kernels, asked, batch, all, settings, status);

@@ -10,7 +10,7 @@ import pytest
 from fastsample import sample
 from fastsample.engines.reference.engine import filters
 from fastsample.inputs.arrays import in_form_of
-from fastsample.params.validation import SCOPES
+from fastsample.params.validation import SCOPE_CODES
 from tests.support.engines import HELD, Engine, Job, make_outcome, same_bits
 from tests.support.random_requests import FORMS, alike, random_job
 from tests.support.random_rows import Rng, pick
@@ -174,7 +174,7 @@ def numbers_of(rng: Rng, column: np.ndarray) -> Any:
 
 def mixture(rng: Rng, job: Job) -> dict[str, Any]:
     """The arguments of `sample` for a job, each of them of the host or a tensor."""
-    named = {number: name for name, number in SCOPES.items()}
+    named = {number: name for name, number in SCOPE_CODES.items()}
     scopes = lay.scopes_of(job.plan)
     lists = lay.adjustments_of(job.adjustments, np.arange(len(job.plan)), scopes)
     return {

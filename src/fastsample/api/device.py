@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fastsample.engines import resolve
 from fastsample.engines.execution import Told, as_told, check_n, marks
+from fastsample.engines.plan import make_plan
 from fastsample.engines.torch.batch import Answer, Asked
 from fastsample.engines.torch.from_numpy import (
     PLACE,
@@ -25,6 +26,7 @@ from fastsample.engines.torch.from_numpy import (
     columns,
     require_exact,
     scopes_of,
+    stages_code,
     tensor_of,
 )
 from fastsample.engines.torch.logprobs import FORMS
@@ -44,24 +46,16 @@ from fastsample.engines.torch.tensor_args import (
 )
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import make_adjustments
-from fastsample.params import validation as checks
-from fastsample.params.parameters import OFF, check_threads, make_plan, place_draw
+from fastsample.params.parameters import check_threads, resolve_rng_position
+from fastsample.params.table import BY_NAME
 from fastsample.params.validation import check_reduction, per_row
 
 from .result import SampleResult
 
-_PARAMETERS = {
-    parameter.name: parameter
-    for parameter in (
-        *(checks.TEMPERATURE, checks.TOP_P, checks.MIN_P, checks.REPETITION_PENALTY),
-        *(checks.FREQUENCY_PENALTY, checks.PRESENCE_PENALTY, checks.TOP_K, checks.MIN_KEEP),
-        *(checks.SEED, checks.POSITION, checks.STREAM),
-    )
-}
+_PARAMETERS = {name: BY_NAME[name] for name in BY_NAME if BY_NAME[name].per_row}
 _STANDING = {
-    **OFF,
-    **{"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0},
-    **{"min_keep": 1, "seed": 0, "position": 0, "stream": 0},
+    name: 0 if parameter.default is None else parameter.default
+    for name, parameter in _PARAMETERS.items()
 }
 """What stands in for a tensor where the host's numbers are checked."""
 
@@ -96,7 +90,7 @@ def _fresh_place(given: dict[str, Any]) -> dict[str, Any]:
             "`seed` must be given in compiled code, got None (an integer or a tensor; a fresh seed "
             "would be the same in every call)"
         )
-    seed, position, stream = place_draw(0, None, given["position"], given["stream"])
+    seed, position, stream = resolve_rng_position(0, None, given["position"], given["stream"])
     return {"seed": seed, "position": position, "stream": stream}
 
 
@@ -168,7 +162,7 @@ def _asked(logits: Tensor, shape: Shape, given: dict[str, Any], told: Told) -> A
         tables["place"],
         bad,
         adjustments,
-        int(plan["stages"][0]) if len(plan) else 0,
+        stages_code(given["stages"]),
         draws,
         tuple(FORMS.index(form) for form in told.forms),
         told.logprobs or 0,
@@ -194,7 +188,7 @@ def _plan_of_host(
     marked = np.zeros(n_planned, np.bool_)
     seed, position, stream = (host.pop(name) for name in PLACE)
     n_seeds = n_planned if per_row(seed) else n_rows
-    seed, position, stream = place_draw(n_seeds, seed, position, stream, marked)
+    seed, position, stream = resolve_rng_position(n_seeds, seed, position, stream, marked)
     plan = make_plan(
         n_planned,
         **host,

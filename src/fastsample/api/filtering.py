@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from fastsample.engines import resolve
 from fastsample.engines.contract import Job, KeptSets
 from fastsample.engines.execution import first_bad
+from fastsample.engines.plan import make_plan
 from fastsample.inputs.arrays import dtype_of, in_form_of, is_tensor, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.inputs.logits_processors import Adjustments, make_adjustments
-from fastsample.params import validation as checks
-from fastsample.params.parameters import check_threads, make_plan
+from fastsample.params.parameters import check_threads
+from fastsample.params.table import STAGES
 
 from .result import as_given, check_out
 
@@ -81,7 +82,7 @@ def kept_set(
     frequency_scope: str | int = "output",
     presence_scope: str | int = "output",
     min_keep: ArrayLike = 1,
-    stages: tuple[str, ...] = checks.STAGES,
+    stages: tuple[str, ...] = STAGES,
     valid_vocab: int | None = None,
     engine: str | None = None,
     isa: str | None = None,
@@ -167,7 +168,7 @@ def filter_logits(
     frequency_scope: str | int = "output",
     presence_scope: str | int = "output",
     min_keep: ArrayLike = 1,
-    stages: tuple[str, ...] = checks.STAGES,
+    stages: tuple[str, ...] = STAGES,
     valid_vocab: int | None = None,
     out: Any = None,
     engine: str | None = None,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params import validation as checks
+from fastsample.params.validation import FloatParameter, IntParameter
 
 _BITS = 6
 """Below 2**6 ns each nanosecond has a bucket; above, each doubling has 2**6 of equal width."""
@@ -19,7 +19,7 @@ _MOST = 2**63 - 1
 _CALLS, _TOKENS, _TOTAL, _LONGEST = range(4)
 
 _NANOSECONDS, _GIVEN = (
-    checks.Whole(
+    IntParameter(
         name=name,
         rule="in [0, 2**63)",
         way_out=way_out,
@@ -32,7 +32,7 @@ _NANOSECONDS, _GIVEN = (
         ("tokens", "how many tokens a call gave"),
     )
 )
-_PERCENT = checks.Real(
+_PERCENT = FloatParameter(
     name="q",
     rule="in [0, 100]",
     way_out="a percentage: 50 for the median",

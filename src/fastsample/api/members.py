@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsample.params import validation as checks
 from fastsample.params.parameters import SamplingParams, check_position, replace_fields
+from fastsample.params.table import STREAM
 
 from .roster import Roster, as_ids, as_number
 from .sequences import Sequence, start, token_lists
@@ -130,7 +130,7 @@ class Members:
         """
         chosen = replace_fields(params, keywords)
         (tokens,) = token_lists("prompt", prompt, 1)
-        sequence = start(chosen, tokens, checks.STREAM.one(stream))
+        sequence = start(chosen, tokens, STREAM.one(stream))
         with self._turn:
             return self._roster.add(sequence)
 

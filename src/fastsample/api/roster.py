@@ -11,9 +11,10 @@ import numpy as np
 
 from fastsample.engines import Step
 from fastsample.engines.contract import Outcome
+from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import Adjustments, make_adjustments
-from fastsample.params.parameters import MAX_POSITION, SamplingParams, make_plan, replace_fields
+from fastsample.params.parameters import MAX_POSITION, SamplingParams, replace_fields
 
 from .sequences import State, Tokens, is_per_sequence, prompts_of, start
 
@@ -25,7 +26,7 @@ class Batch:
     ----------
     ids : tuple of int, or None for all sequences there are
     sequences : list of State
-    plan : array of SETTINGS, shape (B,)
+    plan : array of PLAN, shape (B,)
     outcome : Outcome
         Room for the tokens of a step that is told nothing else, used again by each.
     drawn : int64 array of shape (B,)

@@ -10,17 +10,16 @@ from numpy.typing import ArrayLike
 
 from fastsample.engines import OF_TENSORS, Draw, resolve
 from fastsample.engines.execution import as_result, as_told, check_n, draw, marks
+from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
 from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits
 from fastsample.inputs.logits_processors import make_adjustments
 from fastsample.params.parameters import (
     check_threads,
-    make_plan,
-    place_draw,
-    plan_of,
-    remembered_choices,
+    resolve_rng_position,
 )
-from fastsample.params.validation import STAGES, check_reduction
+from fastsample.params.table import STAGES
+from fastsample.params.validation import check_reduction
 
 from .result import SampleResult, as_given, check_out
 
@@ -170,11 +169,23 @@ def sample(
     """
     if mask is bias is prompt is output is n is valid_vocab is logprobs is out is None:
         result = _plainly(
-            *(logits, seed, position, stream, form, on_invalid),
-            *(temperature, top_p, min_p),
-            *(repetition_penalty, frequency_penalty, presence_penalty, top_k, min_keep),
-            *(repetition_scope, frequency_scope, presence_scope, stages),
-            *(engine, isa, n_threads, reduction),
+            logits,
+            (seed, position, stream),
+            form,
+            on_invalid,
+            (engine, isa, n_threads, reduction),
+            stages,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            min_keep=min_keep,
+            repetition_scope=repetition_scope,
+            frequency_scope=frequency_scope,
+            presence_scope=presence_scope,
         )
         if result is not None:
             return result
@@ -207,7 +218,7 @@ def sample(
     destination = None if out is None else check_out(out, shape, torch=rows.torch)
     bad = marks(on_invalid, n_rows)
     reduction = check_reduction(reduction)
-    seed, position, stream = place_draw(n_rows, seed, position, stream, bad)
+    seed, position, stream = resolve_rng_position(n_rows, seed, position, stream, bad)
     plan = make_plan(
         n_rows,
         temperature=temperature,
@@ -258,13 +269,20 @@ def _stays_there(logits: Any, engine: Any, on_invalid: Any) -> bool:
 
 
 def _plainly(
-    logits: Any, seed: Any, position: Any, stream: Any, form: Any, on_invalid: Any, *how: Any
+    logits: Any,
+    rng_position: tuple[Any, Any, Any],
+    form: Any,
+    on_invalid: Any,
+    options: tuple[Any, ...],
+    stages: Any,
+    **choices: Any,
 ) -> SampleResult | None:
     """Draw from one row as `sample` does, in a call that its engine has prepared; or None."""
+    seed, position, stream = rng_position
     if seed is None or form != "raw" or on_invalid != "raise":
         return None
     try:
-        prepared = _prepared(*how)
+        prepared = _prepared(*options, stages, *choices.values())
     except (TypeError, ValueError, RuntimeError):
         return None
     drawn = None
@@ -284,14 +302,14 @@ def _plainly(
 
 
 @lru_cache(maxsize=256, typed=True)
-def _prepared(*how: Any) -> Draw | None:
+def _prepared(
+    engine: Any, isa: Any, n_threads: Any, reduction: Any, stages: Any, *choices: Any
+) -> Draw | None:
     """Let an engine prepare calls with the same parameters; None where it does not."""
-    *given, engine, isa, n_threads, reduction = how
     make_draw = resolve(engine, isa).make_draw
-    choices = remembered_choices(*given)
-    if make_draw is None or choices is None:
+    plan = uniform_plan(stages, dict(zip(CHOICES, choices, strict=True)))
+    if make_draw is None or plan is None:
         return None
-    plan = plan_of(1, choices, (0, 0, 0))
     threads = check_threads(n_threads) or 0
     mode = check_reduction(reduction)
     return make_draw(plan, MAX_VOCABULARY, memory_of_logits, isa, threads, mode)

@@ -14,8 +14,9 @@ import numpy as np
 from fastsample.engines import Run, Step, resolve
 from fastsample.engines.contract import Job
 from fastsample.engines.execution import as_result, as_told, draw, first_bad, marks
+from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits
-from fastsample.params.parameters import SamplingParams, check_threads, make_plan
+from fastsample.params.parameters import SamplingParams, check_threads
 from fastsample.params.validation import check_reduction
 
 from .latency import Latency

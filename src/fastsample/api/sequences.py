@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import MAX_VOCABULARY
-from fastsample.params.parameters import SamplingParams, fresh_seed, make_plan, settings_of
+from fastsample.params.parameters import SamplingParams, fresh_seed, plan_fields
 from fastsample.params.validation import at, per_row
 
 Tokens: TypeAlias = "array[int]"
@@ -23,7 +24,7 @@ class State:
     ----------
     params, seed, stream
         As `Sequence` tells them.
-    settings : array of SETTINGS, shape (1,)
+    settings : array of PLAN, shape (1,)
         The plan's row at position 0.
     prompt, output : array of tokens
     skipped : int
@@ -44,7 +45,7 @@ class State:
         self.params = params
         self.seed = seed
         self.stream = stream
-        self.settings = make_plan(1, **settings_of(params), seed=seed, stream=stream)
+        self.settings = make_plan(1, **plan_fields(params), seed=seed, stream=stream)
         self.prompt = array("q", prompt)
         self.output = array("q", output)
         self._gaps = gaps

@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from fastsample.engines import resolve
 from fastsample.engines.contract import Job
 from fastsample.engines.execution import NOTHING, draw, first_bad
+from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
-from fastsample.params import validation as checks
-from fastsample.params.parameters import check_threads, make_plan
+from fastsample.params.parameters import check_threads
+from fastsample.params.table import REPETITION_PENALTY, TEMPERATURE
+from fastsample.params.validation import check_reduction, per_row
 
 from .result import as_given, check_out
 
@@ -174,10 +176,10 @@ def logsumexp(
 
 
 _ABOVE_0 = replace(
-    checks.TEMPERATURE,
+    TEMPERATURE,
     rule="a finite number > 0",
     way_out="at 0 the sum has no logarithm",
-    low=checks.REPETITION_PENALTY.low,
+    low=REPETITION_PENALTY.low,
 )
 
 
@@ -203,7 +205,7 @@ def _law(
         shape, flat = (*rows.shape, rows.vocabulary), (n_rows, rows.vocabulary)
     memory = None if out is None else check_out(out, shape, torch=rows.torch, dtype=dtype)
     plan = make_plan(n_rows, temperature=temperature)
-    job = Job(rows.values, rows.vocabulary, plan, None, checks.check_reduction(reduction))
+    job = Job(rows.values, rows.vocabulary, plan, None, check_reduction(reduction))
     how: dict[str, Any] = {"isa": isa, "n_threads": check_threads(n_threads)}
     write_law = resolve(engine, isa).write_law
     at_once = memory is not None and _takes_law(memory, rows.values)
@@ -224,7 +226,7 @@ def _law(
 
 
 def _check_above_0(temperature: Any, n_rows: int) -> None:
-    if checks.per_row(temperature):
+    if per_row(temperature):
         _ABOVE_0.column(temperature, n_rows)
     else:
         _ABOVE_0.one(temperature)

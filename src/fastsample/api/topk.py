@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastsample.engines.contract import KeptSets
+from fastsample.engines.plan import make_plan
 from fastsample.inputs.arrays import dtype_of, in_form_of, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
-from fastsample.params import validation as checks
-from fastsample.params.parameters import make_plan
+from fastsample.params.table import TOP_P
+from fastsample.params.validation import IntParameter, per_row
 
 from .filtering import find, places
 from .result import as_given, check_out
@@ -83,7 +84,7 @@ def top_k(
     """
     rows = as_rows(logits)
     n_rows = len(rows.values)
-    check = checks.Whole(
+    check = IntParameter(
         name="k",
         rule=f"in [1, V] = [1, {rows.vocabulary}]",
         way_out="how many tokens to take of each row",
@@ -91,7 +92,7 @@ def top_k(
         high=rows.vocabulary,
         dtype=np.int64,
     )
-    each = checks.per_row(k)
+    each = per_row(k)
     counts = check.column(k, n_rows) if each else np.full(n_rows, check.one(k))
     shape = None if each else (*rows.shape, int(check.one(k)))
     memory = None if out is None else _check_pair(out, shape, logits, rows)
@@ -147,14 +148,14 @@ def top_p(
     """
     rows = as_rows(logits)
     n_rows = len(rows.values)
-    p = _P.column(p, n_rows) if checks.per_row(p) else _P.one(p)
+    p = _P.column(p, n_rows) if per_row(p) else _P.one(p)
     plan = make_plan(n_rows, top_p=p, temperature=temperature)
     found = find(rows, plan, None, engine=engine, isa=isa, n_threads=n_threads)
     values = rows.values[places(found.tokens, found.offsets)]
     return _top_tokens(logits, rows, values, found.tokens, found.offsets)
 
 
-_P = replace(checks.TOP_P, name="p")
+_P = replace(TOP_P, name="p")
 
 
 def _check_pair(

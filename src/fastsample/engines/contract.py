@@ -24,7 +24,7 @@ class Job(NamedTuple):
         uint16 holds the bits of bfloat16. Any strides and alignment; read only.
     vocabulary : int
         How many columns are tokens; those past it are not looked at.
-    plan : array of SETTINGS, shape (B,), C-contiguous
+    plan : array of PLAN, shape (B,), C-contiguous
     adjustments : Adjustments or None
     reduction : {"exact", "fixed", "fast"}
         How masses add up: section 8 of the rule. Kept sets and their masses do not depend on it.

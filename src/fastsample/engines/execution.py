@@ -13,7 +13,7 @@ from fastsample.engines.reference.adjusted import adjusted_row
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import Adjustments
 from fastsample.params.parameters import check_draws, check_threads
-from fastsample.params.validation import logprobs_of
+from fastsample.params.validation import logprobs_parameter
 
 from . import resolve
 from .contract import Job, Outcome
@@ -57,7 +57,7 @@ def as_told(logprobs: Any, form: Any, vocabulary: int) -> Told:
         raise ValueError(f"`form` must be some of {FORMS}, each once, got {form!r} (one is enough)")
     if logprobs is None:
         return NOTHING
-    return Told(logprobs_of(vocabulary).one(logprobs), forms, not isinstance(form, str))
+    return Told(logprobs_parameter(vocabulary).one(logprobs), forms, not isinstance(form, str))
 
 
 def check_n(n: Any, told: Told) -> int:
@@ -103,7 +103,7 @@ def draw(
     Parameters
     ----------
     rows : Rows
-    plan : array of SETTINGS, shape (B,)
+    plan : array of PLAN, shape (B,)
     adjustments : Adjustments or None
     told : Told
     draws : int

@@ -1,68 +1,28 @@
-"""What a caller may ask for: sampling parameters, checked once, laid out as one plan row per row.
-
-Engines read the plan and check nothing.
-"""
+"""SamplingParams, and the checks of a call's seed, position, stream, threads and draws."""
 
 from __future__ import annotations
 
 import os
-import struct
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
-from types import NoneType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from . import validation as checks
-from .validation import POSITION, SEED, STAGES, STREAM, Bad, per_row
-
-SETTINGS = np.dtype(
-    [
-        ("temperature", "<f8"),
-        ("top_p", "<f8"),
-        ("min_p", "<f8"),
-        ("repetition_penalty", "<f8"),
-        ("frequency_penalty", "<f8"),
-        ("presence_penalty", "<f8"),
-        ("top_k", "<i8"),
-        ("min_keep", "<i8"),
-        ("repetition_scope", "<i8"),
-        ("frequency_scope", "<i8"),
-        ("presence_scope", "<i8"),
-        ("seed", "<u8"),
-        ("position", "<u8"),
-        ("stream", "<u4"),
-        ("stages", "<u4"),
-    ]
+from .stages import check_stages, require_stage
+from .table import (
+    DRAWS,
+    MIN_KEEP,
+    PENALTIES,
+    PENALTY_SCOPES,
+    POSITION,
+    SEED,
+    STAGE_PARAMETERS,
+    STAGES,
+    THREADS,
 )
-"""One row's settings, as the kernels read them; ``top_k`` 0 is off."""
+from .validation import Bad, per_row
 
 MAX_POSITION = 2**64 - 1
-
-# SETTINGS in two parts: what a row's parameters say, and where its draw is made.
-_BY_ROW = (
-    checks.TEMPERATURE,
-    checks.TOP_P,
-    checks.MIN_P,
-    checks.REPETITION_PENALTY,
-    checks.FREQUENCY_PENALTY,
-    checks.PRESENCE_PENALTY,
-    checks.TOP_K,
-    checks.MIN_KEEP,
-)
-_SCOPES = (checks.REPETITION_SCOPE, checks.FREQUENCY_SCOPE, checks.PRESENCE_SCOPE)
-_pack_choices = struct.Struct("<6d5q").pack
-_pack_place = struct.Struct("<QQII").pack
-
-OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-"""The value of a parameter that needs no stage."""
-
-Choices = tuple[bytes, int]
-"""A row's parameters as SETTINGS begins with them, and the code of its stages, which ends it."""
-
-Columns = list[tuple[str, NDArray[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +114,17 @@ class SamplingParams:
     stages: tuple[str, ...] = STAGES
 
     def __post_init__(self) -> None:
-        checks.stages_code(self.stages)
+        check_stages(self.stages)
         object.__setattr__(self, "stages", tuple(self.stages))
-        for parameter in _BY_ROW:
+        for parameter in (*STAGE_PARAMETERS, *PENALTIES, MIN_KEEP):
             number = parameter.scalar(getattr(self, parameter.name))
-            _need_stage(parameter.name, number, self.stages)
             object.__setattr__(self, parameter.name, number)
-        for parameter in _SCOPES:
-            given = getattr(self, parameter.name)
-            number = parameter.one(given)
-            object.__setattr__(self, parameter.name, given if number < 0 else number)
+        for parameter in STAGE_PARAMETERS:
+            require_stage(parameter, getattr(self, parameter.name), self.stages)
+        for parameter in PENALTY_SCOPES:
+            scope = getattr(self, parameter.name)
+            number = parameter.one(scope)
+            object.__setattr__(self, parameter.name, scope if number < 0 else number)
         if self.seed is not None:
             object.__setattr__(self, "seed", SEED.scalar(self.seed))
 
@@ -189,7 +150,7 @@ def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> S
     return SamplingParams(**keywords) if params is None else replace(params, **keywords)
 
 
-def settings_of(params: SamplingParams) -> dict[str, Any]:
+def plan_fields(params: SamplingParams) -> dict[str, Any]:
     """Give every field but the seed, as keywords of `make_plan`."""
     return {
         field.name: getattr(params, field.name)
@@ -211,18 +172,18 @@ def check_position(position: Any) -> int:
 
 def check_threads(n_threads: Any) -> int | None:
     """Check a number of threads: a positive integer, or None to let the engine choose."""
-    return None if n_threads is None else checks.THREADS.one(n_threads)
+    return None if n_threads is None else THREADS.one(n_threads)
 
 
 def check_draws(n: Any) -> int:
     """Check a number of draws: a positive integer, or None, which is one."""
-    return 1 if n is None else checks.DRAWS.one(n)
+    return 1 if n is None else DRAWS.one(n)
 
 
-def place_draw(
+def resolve_rng_position(
     n_rows: int, seed: Any, position: Any, stream: Any, bad: Bad | None = None
 ) -> tuple[Any, Any, Any]:
-    """Settle what was left out of seed, position and stream; refuse what would repeat draws.
+    """Fill in seed, position and stream where they were left out; refuse what would repeat draws.
 
     Returns
     -------
@@ -249,150 +210,3 @@ def place_draw(
             "their own)"
         )
     return SEED.one(seed), position, 0 if stream is None else stream
-
-
-def make_plan(
-    n_rows: int,
-    *,
-    temperature: ArrayLike = 1.0,
-    top_k: ArrayLike | None = 0,
-    top_p: ArrayLike = 1.0,
-    min_p: ArrayLike = 0.0,
-    repetition_penalty: ArrayLike = 1.0,
-    frequency_penalty: ArrayLike = 0.0,
-    presence_penalty: ArrayLike = 0.0,
-    repetition_scope: str | int = "all",
-    frequency_scope: str | int = "output",
-    presence_scope: str | int = "output",
-    min_keep: ArrayLike = 1,
-    stages: tuple[str, ...] = STAGES,
-    seed: ArrayLike = 0,
-    position: ArrayLike = 0,
-    stream: ArrayLike = 0,
-    draws: int = 1,
-    bad: Bad | None = None,
-) -> NDArray[np.void]:
-    """Check every parameter, a scalar or one per row, and lay out one plan row per row.
-
-    Parameters
-    ----------
-    draws : int
-        How many streams a row draws on, from its `stream` upwards; "row" leaves room for them.
-    bad : bool array of shape (n_rows,), optional
-        Rows whose own value is out of range are marked here, where they would be an error.
-
-    Returns
-    -------
-    plan : array of SETTINGS, shape (n_rows,), C-contiguous and writable
-    """
-    given: tuple[Any, ...] = (
-        *(temperature, top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty),
-        *(top_k, min_keep, repetition_scope, frequency_scope, presence_scope, stages),
-    )
-    columns: Columns = []
-    try:
-        choices = remembered_choices(*given)
-    except TypeError:
-        choices = None
-    if choices is None:
-        choices, columns = _choices(n_rows, given, bad)
-    if isinstance(stream, str):
-        stream = _streams_by_row(stream, n_rows, draws)
-    if draws > 1:
-        stream = _first_streams(stream, n_rows, draws, bad)
-    place, more_columns = _place(n_rows, (seed, position, stream), bad)
-    plan = plan_of(n_rows, choices, place)
-    for name, column in (*columns, *more_columns):
-        plan[name] = column
-    return plan
-
-
-def plan_of(n_rows: int, choices: Choices, place: tuple[int, int, int]) -> NDArray[np.void]:
-    """Lay out a plan whose rows are all the same: parameters, and seed, position and stream."""
-    record = choices[0] + _pack_place(*place, choices[1])
-    plan: NDArray[np.void] = np.ndarray((n_rows,), SETTINGS, bytearray(record * n_rows))
-    return plan
-
-
-def _place(
-    n_rows: int, given: tuple[Any, ...], bad: Bad | None
-) -> tuple[tuple[Any, Any, Any], Columns]:
-    """Check where draws are made: numbers that are the same for all rows, and columns."""
-    seed, position, stream = given
-    if type(seed) is type(position) is type(stream) is int:
-        return (SEED.one(seed), POSITION.one(position), STREAM.one(stream)), []
-    place: list[Any] = []
-    columns: Columns = []
-    for parameter, value in zip((SEED, POSITION, STREAM), given, strict=True):
-        if per_row(value):
-            place.append(0)
-            columns.append((parameter.name, parameter.column(value, n_rows, bad)))
-        else:
-            place.append(parameter.one(value))
-    return (place[0], place[1], place[2]), columns
-
-
-def _choices(n_rows: int, given: tuple[Any, ...], bad: Bad | None) -> tuple[Choices, Columns]:
-    """Lay out a row's parameters, and its stages: what is the same for all rows, and columns."""
-    *numbers, stages = given
-    code = checks.stages_code(stages)
-    record: list[Any] = []
-    columns: Columns = []
-    for parameter, value in zip(_BY_ROW, numbers, strict=False):
-        if per_row(value):
-            column = parameter.column(value, n_rows, bad)
-            _need_stage(parameter.name, column, stages, bad)
-            record.append(1)
-            columns.append((parameter.name, column))
-        else:
-            record.append(parameter.one(value))
-            _need_stage(parameter.name, record[-1], stages)
-    record += [scope.one(value) for scope, value in zip(_SCOPES, numbers[-3:], strict=True)]
-    return (_pack_choices(*record), code), columns
-
-
-@lru_cache(maxsize=256, typed=True)
-def remembered_choices(*given: Any) -> Choices | None:
-    """Lay out parameters that are the same for all rows, once for each set of them.
-
-    None, or a TypeError, where they are not, or could change behind the memory's back, or are
-    float32, whose denormals may equal 0 here.
-    """
-    if all(isinstance(value, (int, float, str, np.integer, NoneType)) for value in given[:-1]):
-        return _choices(1, given, None)[0]
-    return None
-
-
-def _need_stage(name: str, numbers: Any, stages: tuple[str, ...], bad: Bad | None = None) -> None:
-    """Refuse a parameter that is on and has no stage to act in, for all rows or one per row."""
-    if name not in OFF or name in stages:
-        return
-    on = np.flatnonzero(np.asarray(numbers, np.float32) != OFF[name])
-    if bad is not None:
-        bad[on] = True
-    elif len(on):
-        number, at = (numbers[on[0]], f" at row {on[0]}") if np.ndim(numbers) else (numbers, "")
-        raise ValueError(
-            f"`stages` must hold {name!r} where `{name}` is on, got {name}={number}{at} and "
-            f"stages={tuple(stages)} (add the stage, or leave `{name}` out)"
-        )
-
-
-def _streams_by_row(name: str, n_rows: int, draws: int) -> NDArray[np.int64]:
-    if name != "row":
-        raise ValueError(
-            f'`stream` must be "row", an integer or one integer per row, got {name!r} '
-            f"({STREAM.way_out})"
-        )
-    return np.arange(0, n_rows * draws, draws)
-
-
-def _first_streams(stream: Any, n_rows: int, draws: int, bad: Bad | None) -> Any:
-    """Check streams of which each is the first of several."""
-    first = replace(
-        STREAM,
-        rule=f"in [0, 2**32 - {draws - 1})",
-        way_out=f"{draws} draws take as many streams, from this one upwards",
-        high=STREAM.high - (draws - 1),
-    )
-    return first.column(stream, n_rows, bad) if per_row(stream) else first.one(stream)

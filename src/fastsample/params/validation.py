@@ -1,4 +1,4 @@
-"""One number at a time: what each parameter may be, and what is said when it is not."""
+"""Checks of parameter values: kinds, ranges, values per row, and the error messages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from .table import Op
 
 Bad = NDArray[np.bool_]
 """Which rows have a value out of range, where that is noted instead of raised."""
@@ -48,9 +51,30 @@ def at(row: int | None) -> str:
     return "" if row is None else f" at row {row}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parameter(ABC):
-    """One numeric parameter: its name, what it must be, the way out, and its closed range."""
+    """One numeric parameter of the table.
+
+    Attributes
+    ----------
+    name : str
+    help : str
+        What it does, in a sentence: the command line shows it.
+    rule, way_out : str
+        What a value must be, and what to do about one that is not: error messages quote both.
+    low, high : number
+        The closed range.
+    dtype : type
+        NumPy's, of a column of values.
+    default : number or str or None
+        The value that a call without it has.
+    off : tuple
+        The values that switch it off, the one that a plan holds first; empty where none does.
+    op : Op or None
+        What the stage of this name does; None where the parameter has no stage.
+    per_row : bool
+        Whether a call of `sample` takes one value per row.
+    """
 
     name: str
     rule: str
@@ -58,6 +82,11 @@ class Parameter(ABC):
     low: float
     high: float
     dtype: type[np.generic]
+    help: str = ""
+    default: Any = None
+    off: tuple[Any, ...] = ()
+    op: Op | None = None
+    per_row: bool = True
     plain: ClassVar[Any]
     kind: ClassVar[str]
     dtype_kinds: ClassVar[str]
@@ -144,7 +173,7 @@ class Parameter(ABC):
             raise self.wrong_kind(f"{type(value).__name__}: {error}") from error
 
 
-class Real(Parameter):
+class FloatParameter(Parameter):
     """A parameter that the rule rounds to float32; its range is that of the rounded value."""
 
     plain = float
@@ -165,7 +194,7 @@ class Real(Parameter):
         return _widened(array) if array.dtype == np.float32 else array
 
 
-class Whole(Parameter):
+class IntParameter(Parameter):
     """A parameter that is an integer."""
 
     plain = int
@@ -179,7 +208,7 @@ class Whole(Parameter):
         return int(bare)
 
 
-class _TopK(Whole):
+class CountParameter(IntParameter):
     """top_k: None and -1 are other spellings of 0, off."""
 
     def number(self, value: Any, row: int | None = None) -> int:
@@ -187,7 +216,7 @@ class _TopK(Whole):
         return 0 if number == -1 else number
 
 
-class _Seed(Whole):
+class SeedParameter(IntParameter):
     """seed: int64 from NumPy and torch, which lack or avoid uint64, is read as 64 bits."""
 
     def number(self, value: Any, row: int | None = None) -> int:
@@ -199,7 +228,11 @@ class _Seed(Whole):
         return array.astype(np.int64).view(np.uint64) if _is_int64(array) else array
 
 
-class _Scope(Whole):
+SCOPE_CODES = {"all": -1, "prompt": -2, "output": -3}
+"""The scopes that have names, by the numbers that engines know them by."""
+
+
+class ScopeParameter(IntParameter):
     """A penalty's scope: one of three names, or how many of the last tokens it sees."""
 
     kind = "a name or an integer"
@@ -208,141 +241,14 @@ class _Scope(Whole):
         """Check a scope, and return the number that engines know it by."""
         if not isinstance(value, str):
             return super().one(value)
-        if value not in SCOPES:
+        if value not in SCOPE_CODES:
             raise self.out_of_range(repr(value))
-        return SCOPES[value]
+        return SCOPE_CODES[value]
 
 
-SCOPES = {"all": -1, "prompt": -2, "output": -3}
-"""The scopes that have names, by the numbers that engines know them by."""
-
-# The last float64 values that float32 rounds to something allowed: -2^-150 to zero, 1 + 2^-24 to
-# one, the last one under half a step past float32's largest to that largest, and the first one over
-# 2^-150 to the smallest that is not zero.
-_ZERO, _ONE = -(2.0**-150), 1.0 + 2.0**-24
-_FINITE = math.nextafter(2.0**128 - 2.0**103, 0.0)
-_OVER_ZERO = math.nextafter(2.0**-150, 1.0)
-
-TEMPERATURE = Real(
-    name="temperature",
-    rule="0 or a finite number > 0",
-    way_out="0 takes the top token, 1 changes nothing",
-    low=_ZERO,
-    high=_FINITE,
-    dtype=np.float64,
-)
-TOP_P = Real(
-    name="top_p",
-    rule="in [0, 1]",
-    way_out="a share of the mass such as 0.95; 1 is off",
-    low=_ZERO,
-    high=_ONE,
-    dtype=np.float64,
-)
-MIN_P = Real(
-    name="min_p",
-    rule="in [0, 1]",
-    way_out="a share of the top token's probability such as 0.05; 0 is off",
-    low=_ZERO,
-    high=_ONE,
-    dtype=np.float64,
-)
-REPETITION_PENALTY = Real(
-    name="repetition_penalty",
-    rule="a finite number > 0",
-    way_out="above 1 it makes tokens of the history less likely; 1 is off",
-    low=_OVER_ZERO,
-    high=_FINITE,
-    dtype=np.float64,
-)
-FREQUENCY_PENALTY = Real(
-    name="frequency_penalty",
-    rule="a finite number",
-    way_out="what each occurrence in the history takes off a logit; 0 is off",
-    low=-_FINITE,
-    high=_FINITE,
-    dtype=np.float64,
-)
-PRESENCE_PENALTY = Real(
-    name="presence_penalty",
-    rule="a finite number",
-    way_out="what any occurrence in the history takes off a logit; 0 is off",
-    low=-_FINITE,
-    high=_FINITE,
-    dtype=np.float64,
-)
-TOP_K = _TopK(
-    name="top_k",
-    rule="a count of tokens in [1, 2**63), or off",
-    way_out="0, -1 and None are off",
-    low=0,
-    high=2**63 - 1,
-    dtype=np.int64,
-)
-MIN_KEEP = Whole(
-    name="min_keep",
-    rule="a count of tokens in [1, 2**63)",
-    way_out="every filter keeps at least so many; 1 changes nothing",
-    low=1,
-    high=2**63 - 1,
-    dtype=np.int64,
-)
-REPETITION_SCOPE, FREQUENCY_SCOPE, PRESENCE_SCOPE = (
-    _Scope(
-        name=name,
-        rule='"all", "prompt", "output" or a count of tokens in [0, 2**63)',
-        way_out="a count n means the last n tokens of prompt and output",
-        low=0,
-        high=2**63 - 1,
-        dtype=np.int64,
-    )
-    for name in ("repetition_scope", "frequency_scope", "presence_scope")
-)
-SEED = _Seed(
-    name="seed",
-    rule="in [0, 2**64)",
-    way_out="take it modulo 2**64, or leave `seed` out for a fresh one",
-    low=0,
-    high=2**64 - 1,
-    dtype=np.uint64,
-)
-POSITION = Whole(
-    name="position",
-    rule="in [0, 2**64)",
-    way_out="how many tokens have been drawn for this sequence",
-    low=0,
-    high=2**64 - 1,
-    dtype=np.uint64,
-)
-STREAM = Whole(
-    name="stream",
-    rule="in [0, 2**32)",
-    way_out='which continuation of one seed; "row" puts row b on stream b',
-    low=0,
-    high=2**32 - 1,
-    dtype=np.uint32,
-)
-THREADS = Whole(
-    name="n_threads",
-    rule="in [1, 2**31)",
-    way_out="None lets fastsample choose",
-    low=1,
-    high=2**31 - 1,
-    dtype=np.int64,
-)
-DRAWS = Whole(
-    name="n",
-    rule="a count of draws in [1, 2**32]",
-    way_out="None draws one token and adds no axis",
-    low=1,
-    high=2**32,
-    dtype=np.int64,
-)
-
-
-def logprobs_of(vocabulary: int) -> Whole:
-    """`logprobs` for rows of so many tokens."""
-    return Whole(
+def logprobs_parameter(vocabulary: int) -> IntParameter:
+    """Make the parameter `logprobs` for rows of so many tokens."""
+    return IntParameter(
         name="logprobs",
         rule=f"in [0, V] = [0, {vocabulary}]",
         way_out="how many top tokens are told of; 0 tells of the drawn one only",
@@ -350,31 +256,6 @@ def logprobs_of(vocabulary: int) -> Whole:
         high=vocabulary,
         dtype=np.int64,
     )
-
-
-STAGES = ("temperature", "top_k", "top_p", "min_p")
-"""Every stage, in the default order."""
-
-
-def stages_code(stages: Any) -> int:
-    """Check an order of stages, and write it as engines read it: four bits each, first lowest."""
-    if not isinstance(stages, (tuple, list)):
-        raise TypeError(
-            f"`stages` must be a tuple of names, got {type(stages).__name__} {stages!r} "
-            f"(all of them, in the default order: {STAGES})"
-        )
-    code = 0
-    for place, stage in enumerate(stages):
-        if stage not in STAGES:
-            raise ValueError(
-                f"`stages` must hold names of stages, got {stage!r} (they are {STAGES})"
-            )
-        if stage in stages[:place]:
-            raise ValueError(
-                f"`stages` must hold each stage once, got {stage!r} twice (leave one of them out)"
-            )
-        code |= (STAGES.index(stage) + 1) << (4 * place)
-    return code
 
 
 REDUCTIONS = ("exact", "fixed", "fast")

@@ -14,9 +14,9 @@ from fastsample.api.sample import sample
 from fastsample.api.sampler import Sampler
 from fastsample.api.softmax import log_softmax, logsumexp, softmax
 from fastsample.engines.execution import Told, draw
+from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
 from fastsample.inputs.logits_processors import make_adjustments
-from fastsample.params.parameters import make_plan
 
 from .cases import PLACE, Case
 

@@ -11,14 +11,15 @@ import numpy as np
 
 from fastsample.inputs.logits import as_rows
 from fastsample.params.parameters import fresh_seed
-from fastsample.params.validation import SEED, Real
+from fastsample.params.table import SEED
+from fastsample.params.validation import FloatParameter
 
 if TYPE_CHECKING:
     from . import Report
 
 QUICK_SECONDS = 3.5
 USUAL_SECONDS = 45.0
-MINUTES = Real(
+MINUTES = FloatParameter(
     name="minutes",
     rule="above 0 and finite",
     way_out="1 is one minute",

@@ -12,10 +12,10 @@ import numpy as np
 from fastsample import Latency, SamplingParams
 from fastsample.api.roster import Batch
 from fastsample.api.sequences import start
-from fastsample.engines import reference
+from fastsample.engines import plan, reference
 from fastsample.engines.reference import logprobs as reference_laws
 from fastsample.verification.child import NoChildError, in_child
-from tests.support.engines import SETTINGS, csr, make_plan, native
+from tests.support.engines import PLAN_LAYOUT, csr, make_plan, native
 from tests.support.error_cases import ROW, ROWS, ErrorCase
 from tests.support.rounding_modes import KNOWN, rounding
 
@@ -30,6 +30,20 @@ HOLD = "`row` must hold a logit above -inf, and neither NaN nor +inf"
 REFERENCE = [
     ErrorCase(lambda: reference.trace(EMPTY), ValueError, HOLD),
     ErrorCase(lambda: reference_laws.softmax(EMPTY, 1.0), ValueError, HOLD),
+]
+
+
+def plan_with_room_for_one() -> None:
+    with mock.patch.object(plan, "MAX_STAGES", 1):
+        plan.make_plan(1, top_k=[5], top_p=0.5)
+
+
+PLANS = [
+    ErrorCase(
+        plan_with_room_for_one,
+        ValueError,
+        "`stages` must hold at most 1 stages that are on, got 2 (leave some at their off values)",
+    )
 ]
 ROUNDING = [
     ErrorCase(
@@ -91,7 +105,10 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"vocabulary": 4}, "values must be rows of at least `vocabulary` tokens"),
     ({"vocabulary": 0}, "values must be rows of at least `vocabulary` tokens"),
     ({"plan": make_plan(3)}, "plan must have 4 items"),
-    ({"plan": make_plan(4)["seed"].copy()}, f"plan must have items of {SETTINGS.itemsize} bytes"),
+    (
+        {"plan": make_plan(4)["seed"].copy()},
+        "plan must have items of 248 bytes",
+    ),
     ({"tokens": np.empty(4, np.int64)}, "tokens must have shape (rows, draws)"),
     ({"tokens": np.empty((3, 1), np.int64)}, "tokens must have shape (rows, draws)"),
     ({"tokens": np.empty((4, 1), np.int32)}, "tokens must have items of 8 bytes, got 4"),
@@ -140,7 +157,7 @@ def native_step(changed: dict[str, Any]) -> None:
     native.Step(**{**arguments, **changed})
 
 
-FIXED_PLAN = np.frombuffer(make_plan(4).tobytes(), SETTINGS)
+FIXED_PLAN = np.frombuffer(make_plan(4).tobytes(), PLAN_LAYOUT)
 
 BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"outputs": [array("q")] * 3}, "outputs must be arrays of int64, one for each number in ski"),
@@ -228,6 +245,7 @@ ERROR_CASES = [
     *NO_CHILDREN,
     *(CHILDREN if hasattr(os, "fork") else []),
     *DURING_A_CALL,
+    *PLANS,
     *(ROUNDING if KNOWN else []),
     *(NATIVE if native else []),
 ]

@@ -21,7 +21,7 @@ from .mass import masses_of, write_log_law
 from .ordinal import logits_of, parts_of, tokens_of
 from .penalties import adjust
 from .row import Law, Row, scale_of
-from .settings import Settings, settings_of
+from .settings import RowParams, row_params
 from .softmax import kept_law, log_total, whole_law
 
 # No order of float32 is quicker here than the fixed one.
@@ -41,7 +41,7 @@ def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None
     """
     _write_nothing(out)
     with DefaultMode():
-        for b, settings in enumerate(settings_of(job.plan)):
+        for b, settings in enumerate(row_params(job.plan)):
             if out.status[b] == reference.OK:
                 row = _ROWS[job.reduction](_adjusted(job, b, settings))
                 out.status[b] = row.status
@@ -60,7 +60,7 @@ def write_law(
 ) -> None:
     """Write the law of each whole row, as `WriteLaw` says; `isa` and `n_threads` as in `run`."""
     with DefaultMode():
-        for b, settings in enumerate(settings_of(job.plan)):
+        for b, settings in enumerate(row_params(job.plan)):
             row = _ROWS[job.reduction](_as_it_came(job, b))
             status[b] = row.status
             if row.status == reference.OK:
@@ -75,7 +75,7 @@ def kept_sets(
     masses: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
     offsets = np.zeros(len(job.plan) + 1, np.int64)
     with DefaultMode():
-        for b, settings in enumerate(settings_of(job.plan)):
+        for b, settings in enumerate(row_params(job.plan)):
             offsets[b + 1] = offsets[b]
             if status[b] != reference.OK:
                 continue
@@ -101,7 +101,7 @@ def _as_it_came(job: Job, b: int) -> NDArray[np.float32]:
     return np.ascontiguousarray(reference.widen(row))
 
 
-def _adjusted(job: Job, b: int, settings: Settings) -> NDArray[np.float32]:
+def _adjusted(job: Job, b: int, settings: RowParams) -> NDArray[np.float32]:
     row = _as_it_came(job, b)
     if job.adjustments is None:
         return row
@@ -110,7 +110,7 @@ def _adjusted(job: Job, b: int, settings: Settings) -> NDArray[np.float32]:
     return row
 
 
-def _cut(row: Row, settings: Settings) -> tuple[int, Law]:
+def _cut(row: Row, settings: RowParams) -> tuple[int, Law]:
     """The cut that the filters leave, and the law of its masses; at temperature 0 one token's."""
     if reference.to_float32(settings.temperature) == 0:
         return row.nth(1), (row.top, scale_of(1.0))
@@ -128,7 +128,7 @@ def _write_nothing(out: Outcome) -> None:
     out.top_tokens[:], out.top_logprobs[:] = -1, np.nan
 
 
-def _write_row(job: Job, out: Outcome, b: int, row: Row, settings: Settings) -> None:
+def _write_row(job: Job, out: Outcome, b: int, row: Row, settings: RowParams) -> None:
     cut, law = _cut(row, settings)
     place = tuple(map(np.uint64, (settings.seed, settings.position, settings.stream)))
     row.draw(cut, law, place, out.tokens[b])
@@ -146,7 +146,7 @@ def _tell(
     row: Row,
     cut: int,
     law: Law,
-    settings: Settings,
+    settings: RowParams,
 ) -> None:
     """Write what the law of one form says of the row's first draw, and of its first tokens."""
     b = at[1]

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from fastsample.engines.contract import Adjustments, Csr
 from fastsample.engines.reference.rows import read
 
-from .settings import Settings
+from .settings import RowParams
 
 _PROMPT, _OUTPUT = -2, -3
 
 
-def adjust(row: NDArray[np.float32], adjustments: Adjustments, b: int, settings: Settings) -> None:
+def adjust(row: NDArray[np.float32], adjustments: Adjustments, b: int, settings: RowParams) -> None:
     """Adjust row b of a batch in place."""
     mask, bias, prompt, output = adjustments
     if mask is not None:
@@ -51,7 +51,7 @@ def _penalise(
     row: NDArray[np.float32],
     prompt: NDArray[np.int64],
     output: NDArray[np.int64],
-    settings: Settings,
+    settings: RowParams,
 ) -> None:
     """Repetition, frequency, presence; a logit that is -inf before them stays -inf."""
     history = np.concatenate([prompt, output])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines import reference
+from fastsample.params.table import Op
 
 from .draw import draw
 from .mass import masses_of, weigh_to, write_powers
@@ -33,9 +34,8 @@ from .ordinal import (
     scan,
 )
 from .select import lowest_order, nth_of_order, select
-from .settings import Settings
+from .settings import RowParams
 
-_TEMPERATURE, _TOP_K, _TOP_P, _MIN_P = 1, 2, 3, 4
 _FIRST = 128
 
 Law = tuple[Any, Any]
@@ -206,28 +206,23 @@ class Row:
             return ALL
         return key_of(lowest_order(np.float32(threshold), self._top, law))
 
-    def cut(self, settings: Settings) -> tuple[int, Law]:
+    def cut(self, settings: RowParams) -> tuple[int, Law]:
         """Let the stages act; return the cut that they leave, and the law of the masses."""
         cut, law = ALL, (self.top, scale_of(1.0))
-        for code in _codes(settings.stages):
-            if code == _TEMPERATURE:
-                law = self.top, scale_of(settings.temperature)
+        for op, value in zip(settings.ops, settings.values, strict=False):
+            if op == Op.SCALE:
+                law = self.top, scale_of(value)
                 continue
-            found = self._filter(code, cut, law, settings)
+            found = self._filter(op, value, cut, law)
             if found < cut and settings.min_keep > 1:
                 found = max(found, self.nth(settings.min_keep))
             cut = min(cut, found)
         return cut, law
 
-    def _filter(self, code: int, cut: int, law: Law, settings: Settings) -> int:
-        if code == _TOP_K:
-            return self.nth(settings.top_k) if settings.top_k > 0 else ALL
-        if code == _MIN_P:
-            return self.above(law, settings.min_p)
-        top_p = float(np.float32(settings.top_p))
-        return ALL if top_p >= 1 else self.nucleus(cut, law, top_p)
-
-
-@lru_cache(maxsize=256)
-def _codes(stages: int) -> tuple[int, ...]:
-    return tuple(code for code in (stages >> shift & 15 for shift in range(0, 32, 4)) if code)
+    def _filter(self, op: int, value: float, cut: int, law: Law) -> int:
+        if op == Op.COUNT:
+            return self.nth(int(value)) if value > 0 else ALL
+        if op == Op.THRESHOLD:
+            return self.above(law, value)
+        share = float(np.float32(value))
+        return ALL if share >= 1 else self.nucleus(cut, law, share)

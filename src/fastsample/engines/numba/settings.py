@@ -1,4 +1,4 @@
-"""A row's settings as Python has them: quicker to read than a record of an array."""
+"""A row of a plan as Python has it: quicker to read than a record of an array."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Settings(NamedTuple):
-    """The fields of a plan's record, in their order."""
+class RowParams(NamedTuple):
+    """The fields of a record of `PLAN`, in their order."""
 
     temperature: float
-    top_p: float
-    min_p: float
     repetition_penalty: float
     frequency_penalty: float
     presence_penalty: float
-    top_k: int
     min_keep: int
     repetition_scope: int
     frequency_scope: int
@@ -25,9 +22,13 @@ class Settings(NamedTuple):
     seed: int
     position: int
     stream: int
-    stages: int
+    padding: int
+    ops: bytes
+    stages: bytes
+    values: list[float]
 
 
-def settings_of(plan: NDArray[np.void]) -> list[Settings]:
+def row_params(plan: NDArray[np.void]) -> list[RowParams]:
     """Read a plan, row by row."""
-    return [Settings(*record) for record in plan.tolist()]
+    values = plan["values"].tolist()
+    return [RowParams(*(*row[:-1], own)) for row, own in zip(plan.tolist(), values, strict=True)]

@@ -81,8 +81,8 @@ RULE_VERSION = 1
 STAGES = ("temperature", "top_k", "top_p", "min_p")
 
 
-def _keep_top_k(kept: int, top_k: int) -> int:
-    return kept if top_k <= 0 else min(kept, top_k)
+def _keep_top_k(kept: int, top_k: float) -> int:
+    return kept if top_k <= 0 else min(kept, int(top_k))
 
 
 def min_p_threshold(min_p: float) -> float | None:

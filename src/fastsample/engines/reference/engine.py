@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastsample.engines import reference
 from fastsample.engines.contract import Job, KeptSets, Outcome
+from fastsample.params.table import STAGES
 
 from . import logprobs as reference_laws
 from .adjusted import adjusted_row, row_as_it_came
@@ -82,17 +83,12 @@ def kept_sets(
     return KeptSets(*ends, offsets)
 
 
-def filters(settings: np.void) -> dict[str, Any]:
-    """One row's settings as `reference.trace` takes them."""
-    codes = (int(settings["stages"]) >> shift & 15 for shift in range(0, 32, 4))
-    return {
-        "temperature": float(settings["temperature"]),
-        "top_k": int(settings["top_k"]),
-        "top_p": float(settings["top_p"]),
-        "min_p": float(settings["min_p"]),
-        "min_keep": int(settings["min_keep"]),
-        "stages": tuple(reference.STAGES[code - 1] for code in codes if code),
-    }
+def filters(row: np.void) -> dict[str, Any]:
+    """One row's parameters as `reference.trace` takes them."""
+    names = [STAGES[code - 1] for code in row["stages"]]
+    values = {name: float(value) for name, value in zip(names, row["values"], strict=False)}
+    values["temperature"] = float(row["temperature"])
+    return {**values, "min_keep": int(row["min_keep"]), "stages": tuple(names)}
 
 
 def _write_nothing(out: Outcome, b: int) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fastsample.engines.contract import Job, KeptSets, Outcome
 from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
+from fastsample.params.table import STAGES
 
 from . import softmax as laws
 from .batch import Answer, Asked, adjusted, prepared, scale_kept, status_of
@@ -28,6 +29,7 @@ from .from_numpy import (
     columns,
     require_exact,
     scopes_of,
+    stages_code,
 )
 from .logprobs import FORMS
 from .mass import gaps, masses
@@ -133,7 +135,7 @@ class Doors(NamedTuple):
             columns(plan, PLACE),
             torch.from_numpy(status[some] != OK),
             Adjustments._make((*there, scopes)),
-            int(plan["stages"][0]),
+            stages_code(tuple(STAGES[code - 1] for code in plan["stages"][0])),
             draws,
             tuple(FORMS.index(form) for form in forms),
             top_count,
@@ -168,7 +170,7 @@ _NO_TOKENS = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float
 
 def _batches(job: Job) -> Iterator[NDArray[np.int64]]:
     """The rows of a job, by what one batch has to share, and no more at once than caches like."""
-    groups: dict[tuple[int, ...], list[int]] = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for b, row in enumerate(zip(*(job.plan[name].tolist() for name in _SAME), strict=True)):
         groups.setdefault(row, []).append(b)
     most = max(1, _LOGITS_AT_ONCE // job.vocabulary)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fastsample.engines import contract as checked
+from fastsample.params.table import BY_NAME, STAGES
 
 from .penalties import Adjustments
 
@@ -32,9 +33,29 @@ def tensor_of(array: NDArray[Any]) -> Tensor:
 
 
 def arrays_of(plan: NDArray[np.void], names: tuple[str, ...]) -> list[NDArray[Any]]:
-    """Columns of a plan: float64, or int64 with the bits of what is unsigned."""
+    """Columns of a plan: float64, or int64 with the bits of what is unsigned.
+
+    All rows have the same stages; a stage that is in none of them has its off value.
+    """
     dtype = np.float64 if names is REALS else np.int64
-    return [plan[name].astype(dtype) for name in names]
+    return [_column(plan, name).astype(dtype) for name in names]
+
+
+def _column(plan: NDArray[np.void], name: str) -> NDArray[Any]:
+    values: NDArray[np.float64]
+    if name in (plan.dtype.names or ()):
+        return plan[name]
+    stages = bytes(plan["stages"][0]) if len(plan) else b""
+    place = stages.find(1 + STAGES.index(name))
+    if place < 0:
+        return np.full(len(plan), BY_NAME[name].off[0], np.float64)
+    values = np.minimum(plan["values"][:, place], 2.0**53)
+    return values
+
+
+def stages_code(names: tuple[str, ...]) -> int:
+    """An order of stages as the operator takes it: four bits each, the first lowest."""
+    return sum((1 + STAGES.index(name)) << (4 * place) for place, name in enumerate(names))
 
 
 def columns(plan: NDArray[np.void], names: tuple[str, ...]) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fastsample.inputs.logits import LOGITS, MAX_VOCABULARY, check_valid, shape_message, wrong_dtype
-from fastsample.params.parameters import OFF
-from fastsample.params.validation import Parameter, Real
+from fastsample.params.table import STAGES
+from fastsample.params.validation import FloatParameter, Parameter
 
 from .mass import nearest_float32, to_float32
 from .penalties import exact
@@ -72,7 +72,7 @@ def shape_of(logits: Tensor, valid_vocab: Any) -> Shape:
 
 def check_numbers(parameter: Parameter, value: Tensor, n_rows: int) -> None:
     """Check a tensor of numbers but for their values."""
-    real = isinstance(parameter, Real)
+    real = isinstance(parameter, FloatParameter)
     if value.dtype == torch.bool or value.is_complex() or (value.is_floating_point() and not real):
         raise parameter.wrong_kind(f"a tensor of {value.dtype}")
     require_plain(parameter.name, value)
@@ -112,9 +112,9 @@ def out_of_range(
 ) -> Tensor | None:
     """Find what the operator cannot: integers past their ends, and filters without a stage."""
     name = parameter.name
-    needs_stage = name in OFF and name not in stages
-    if isinstance(parameter, Real):
-        return to_float32(reals_of(value)) != OFF[name] if needs_stage else None
+    needs_stage = name in STAGES and name not in stages
+    if isinstance(parameter, FloatParameter):
+        return to_float32(reals_of(value)) != parameter.off[0] if needs_stage else None
     numbers = wholes_of(value)
     if value.dtype in _BITS.get(name, ()):
         return None

@@ -1,0 +1,51 @@
+"""Checks of a chain of stages: its names, and that no parameter is on without its stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .table import STAGES
+from .validation import Bad, Parameter
+
+
+def check_stages(stages: Any) -> None:
+    """Check an order of stages: names of the table, each once."""
+    if not isinstance(stages, (tuple, list)):
+        raise TypeError(
+            f"`stages` must be a tuple of names, got {type(stages).__name__} {stages!r} "
+            f"(all of them, in the default order: {STAGES})"
+        )
+    for place, stage in enumerate(stages):
+        if stage not in STAGES:
+            raise ValueError(
+                f"`stages` must hold names of stages, got {stage!r} (they are {STAGES})"
+            )
+        if stage in stages[:place]:
+            raise ValueError(
+                f"`stages` must hold each stage once, got {stage!r} twice (leave one of them out)"
+            )
+
+
+def is_on(parameter: Parameter, values: Any) -> Any:
+    """Compare checked values with the parameter's off value, rounded to float32 as they will be."""
+    return np.asarray(values, np.float32) != parameter.off[0]
+
+
+def require_stage(
+    parameter: Parameter, values: Any, stages: tuple[str, ...], bad: Bad | None = None
+) -> None:
+    """Refuse a parameter that is on and has no stage to act in, for all rows or one per row."""
+    name = parameter.name
+    if name in stages:
+        return
+    on = np.flatnonzero(is_on(parameter, values))
+    if bad is not None and np.ndim(values):
+        bad[on] = True
+    elif len(on):
+        value, at = (values[on[0]], f" at row {on[0]}") if np.ndim(values) else (values, "")
+        raise ValueError(
+            f"`stages` must hold {name!r} where `{name}` is on, got {name}={value}{at} and "
+            f"stages={tuple(stages)} (add the stage, or leave `{name}` out)"
+        )
