@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
+from fastsample.engines.plan import write_stages
 from fastsample.engines.reference.engine import filters
 from fastsample.verification.memory import laid_out
 from tests.support.engines import BAD_PARAM, FILTERS_OFF, Job, csr, make_job, make_plan
@@ -216,10 +217,14 @@ def random_status(rng: Rng, n_rows: int) -> np.ndarray:
 def alike(job: Job) -> Job:
     """The job with one order of stages and one set of scopes for all rows, as `sample` has them."""
     plan = job.plan.copy()
-    for name in ("stages", "repetition_scope", "frequency_scope", "presence_scope"):
+    for name in ("repetition_scope", "frequency_scope", "presence_scope"):
         plan[name] = plan[name][0]
-    stages = filters(plan[0])["stages"]
-    for name, off in FILTERS_OFF.items():
-        if name not in stages:
-            plan[name] = off
+    restage(plan, filters(plan[0])["stages"])
     return job._replace(plan=plan)
+
+
+def restage(plan: np.ndarray, first: tuple[str, ...], **columns: Any) -> None:
+    """Write all rows' stages in one order, these first; `columns` replace values of theirs."""
+    rows = [{**FILTERS_OFF, **filters(row)} for row in plan]
+    values = {name: np.array([row[name] for row in rows]) for name in FILTERS_OFF}
+    write_stages(plan, tuple(dict.fromkeys([*first, *FILTERS_OFF])), {**values, **columns})

@@ -11,7 +11,7 @@ from fastsample import sample
 from fastsample.engines.reference.engine import filters
 from fastsample.inputs.arrays import in_form_of
 from fastsample.params.validation import SCOPE_CODES
-from tests.support.engines import HELD, Engine, Job, make_outcome, same_bits
+from tests.support.engines import HELD, Engine, Job, column_of, make_outcome, same_bits
 from tests.support.random_requests import FORMS, alike, random_job
 from tests.support.random_rows import Rng, pick
 
@@ -178,7 +178,7 @@ def mixture(rng: Rng, job: Job) -> dict[str, Any]:
     scopes = lay.scopes_of(job.plan)
     lists = lay.adjustments_of(job.adjustments, np.arange(len(job.plan)), scopes)
     return {
-        **{name: numbers_of(rng, job.plan[name]) for name in NUMBERS},
+        **{name: numbers_of(rng, column_of(job.plan, name)) for name in NUMBERS},
         **{name: named.get(scope, scope) for name, scope in zip(lay.SCOPES, scopes, strict=True)},
         **{"mask": lists.mask, "prompt": lists.prompt, "output": lists.output},
         "bias": None if lists.bias is None else (lists.bias_tokens, lists.bias),

@@ -23,6 +23,7 @@ from tests.support.against_native import (
     hold_rows,
 )
 from tests.support.engines import Engine, Job, differing, make_job, make_outcome, make_plan
+from tests.support.random_requests import restage
 from tests.support.random_rows import Rng
 
 torch = pytest.importorskip("torch")
@@ -66,12 +67,20 @@ def logits() -> Any:
 # ---------------------------------------------------------------- jobs
 
 
+ORDERS = (
+    ("temperature", "top_k", "top_p", "min_p"),
+    ("min_p", "temperature", "top_k", "top_p"),
+    ("top_k", "min_p", "temperature", "top_p"),
+    ("top_k", "top_p", "min_p", "temperature"),
+)
+
+
 def short(job: Job, rng: Rng) -> Job:
     """A job whose rows need few first tokens, in every order of stages that lets the host know."""
     plan = job.plan.copy()
-    plan["stages"] = rng.choice([0x4321, 0x3214, 0x3142, 0x1432])
     borders = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256]
-    plan["top_k"] = rng.integers(1, rng.choice(borders), size=len(plan), endpoint=True)
+    top_k = rng.integers(1, rng.choice(borders), size=len(plan), endpoint=True)
+    restage(plan, ORDERS[rng.integers(len(ORDERS))], top_k=top_k)
     plan["min_keep"] = np.minimum(plan["min_keep"], rng.integers(1, 9, len(plan)))
     return job._replace(plan=plan)
 

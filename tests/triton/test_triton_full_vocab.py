@@ -94,10 +94,9 @@ def check(
 
 
 def random_plan(rng: np.random.Generator, n_rows: int, vocabulary: int) -> np.ndarray:
-    plan = make_plan(n_rows, **random_draws(rng, n_rows))
-    for record in plan:
-        for name, value in random_filters(rng, vocabulary).items():
-            record[name] = value
+    rows = [random_filters(rng, vocabulary) for _ in range(n_rows)]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    plan = make_plan(n_rows, **columns, **random_draws(rng, n_rows))
     few = rng.random(n_rows) < 0.3
     plan["min_keep"] = np.where(few, rng.integers(1, vocabulary + 2, n_rows), 1)
     return plan
