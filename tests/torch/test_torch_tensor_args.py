@@ -10,9 +10,10 @@ import pytest
 from fastsample import sample
 from fastsample.engines.reference.engine import filters
 from fastsample.inputs.arrays import in_form_of
+from fastsample.params.table import BY_NAME, STAGES
 from fastsample.params.validation import SCOPE_CODES
 from tests.support.engines import HELD, Engine, Job, column_of, make_outcome, same_bits
-from tests.support.random_requests import FORMS, alike, random_job
+from tests.support.random_requests import FORMS, alike, random_job, restage
 from tests.support.random_rows import Rng, pick
 
 torch = pytest.importorskip("torch")
@@ -172,19 +173,35 @@ def numbers_of(rng: Rng, column: np.ndarray) -> Any:
     return tensor[0] if is_one and rng.random() < 0.5 else tensor
 
 
+def typed_column(plan: np.ndarray, name: str) -> np.ndarray:
+    return column_of(plan, name).astype(BY_NAME[name].dtype)
+
+
 def mixture(rng: Rng, job: Job) -> dict[str, Any]:
     """The arguments of `sample` for a job, each of them of the host or a tensor."""
     named = {number: name for name, number in SCOPE_CODES.items()}
     scopes = lay.scopes_of(job.plan)
     lists = lay.adjustments_of(job.adjustments, np.arange(len(job.plan)), scopes)
     return {
-        **{name: numbers_of(rng, column_of(job.plan, name)) for name in NUMBERS},
+        **{
+            name: numbers_of(rng, column_of(job.plan, name).astype(BY_NAME[name].dtype))
+            for name in NUMBERS
+        },
         **{name: named.get(scope, scope) for name, scope in zip(lay.SCOPES, scopes, strict=True)},
         **{"mask": lists.mask, "prompt": lists.prompt, "output": lists.output},
         "bias": None if lists.bias is None else (lists.bias_tokens, lists.bias),
         "stages": filters(job.plan[0])["stages"],
         "valid_vocab": job.vocabulary,
     }
+
+
+def make_constant(plan: np.ndarray, name: str) -> None:
+    """Give all rows of a plan the first one's value of a parameter."""
+    value = column_of(plan, name)[0]
+    if name in STAGES:
+        restage(plan, filters(plan[0])["stages"], **{name: np.full(len(plan), value)})
+    else:
+        plan[name] = value
 
 
 def check_mixture(seed: tuple[int, ...]) -> int:
@@ -194,7 +211,7 @@ def check_mixture(seed: tuple[int, ...]) -> int:
     job = alike(random_job(rng, n_rows, int(pick(rng, (1, 64, 65, 700)))))
     for name in NUMBERS:
         if rng.random() < 0.4:
-            job.plan[name] = job.plan[name][0]
+            make_constant(job.plan, name)
     count = int(rng.integers(0, min(4, job.vocabulary)))
     expected = HOLDER.run(job, make_outcome(n_rows, forms=FORMS, top_count=count))
     logits = in_form_of(torch.empty(0), np.array(job.values))

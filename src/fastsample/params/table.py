@@ -8,10 +8,10 @@ one more filter.
 from __future__ import annotations
 
 import math
-from enum import IntEnum
 
 import numpy as np
 
+from .ops import Op
 from .validation import (
     CountParameter,
     FloatParameter,
@@ -20,23 +20,6 @@ from .validation import (
     ScopeParameter,
     SeedParameter,
 )
-
-
-class Op(IntEnum):
-    """What a stage does with its parameter's value v: section 5 of the rule has the formulas.
-
-    Engines know ops, not filters. kernels/runtime/types.hpp has the same codes.
-    """
-
-    SCALE = 1
-    """Divide the logits by v."""
-    COUNT = 2
-    """Keep the first v tokens."""
-    MASS = 3
-    """Keep the shortest prefix that reaches the share v of the mass."""
-    THRESHOLD = 4
-    """Keep the tokens with y >= log2(v)."""
-
 
 # The last float64 values that float32 rounds to something allowed: -2^-150 to zero, 1 + 2^-24 to
 # one, the last one under half a step past float32's largest to that largest, and the first one over

@@ -6,13 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from .table import Op
+from .ops import Op
 
 Bad = NDArray[np.bool_]
 """Which rows have a value out of range, where that is noted instead of raised."""

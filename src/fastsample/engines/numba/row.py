@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines import reference
-from fastsample.params.table import Op
+from fastsample.params.ops import Op
 
 from .draw import draw
 from .mass import masses_of, weigh_to, write_powers

@@ -30,7 +30,7 @@ class Adjustments(NamedTuple):
     prompt, output : int64 tensors of shape (B, T)
         -1 is no token.
     scopes : tuple of int
-        Of repetition, frequency and presence, as SETTINGS has them.
+        Of repetition, frequency and presence, as a plan has them.
     """
 
     mask: Tensor | None
