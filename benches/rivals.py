@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample import SamplingParams
-from fastsample.cli.baseline import NaiveSampler, drawn, softmax
+from fastsample.cli.baseline import BaselineSampler, draw_index, softmax
 
 Draw = Callable[[NDArray[np.float32]], int]
 
@@ -26,7 +26,7 @@ FIRST_TRY = 1_024
 
 def full_sort(params: SamplingParams) -> Draw:
     """Sort the row, as in fastsample/cli/baseline.py."""
-    return NaiveSampler(params)
+    return BaselineSampler(params)
 
 
 def numpy_draw(params: SamplingParams) -> Draw:
@@ -37,16 +37,16 @@ def numpy_draw(params: SamplingParams) -> Draw:
     """
     rng = np.random.default_rng(params.seed)
     temperature = np.float32(params.temperature)
-    naive = NaiveSampler(params)
+    baseline = BaselineSampler(params)
 
     def of_a_part(row: NDArray[np.float32]) -> int:
         part = np.argpartition(row, -params.top_k)[-params.top_k :]
-        return int(part[naive(row[part])])
+        return int(part[baseline(row[part])])
 
     def above(row: NDArray[np.float32]) -> int:
         least = row.max() + temperature * np.log(np.float32(params.min_p))
         part = np.flatnonzero(row >= least)
-        return int(part[drawn(softmax(row[part] / temperature), rng)])
+        return int(part[draw_index(softmax(row[part] / temperature), rng)])
 
     def nucleus(row: NDArray[np.float32]) -> int:
         weights = np.exp((row - row.max()) / temperature)
@@ -59,10 +59,10 @@ def numpy_draw(params: SamplingParams) -> Draw:
             count *= 8
         ranked = part[np.argsort(weights[part])[::-1]]
         kept = ranked[: np.searchsorted(np.cumsum(weights[ranked]), need) + 1]
-        return int(kept[drawn(weights[kept], rng)])
+        return int(kept[draw_index(weights[kept], rng)])
 
     if params.temperature == 0 or not _filters(params):
-        return naive
+        return baseline
     return of_a_part if params.top_k else nucleus if params.top_p < 1 else above
 
 

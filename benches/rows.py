@@ -18,8 +18,7 @@ import numpy as np
 from generator import make_row
 from numpy.typing import NDArray
 
-from fastsample.cli.demo import load_rows
-from fastsample.cli.files import read_rows
+from fastsample.cli.files import demo_rows, read_rows
 
 COUNT = 64
 WARM_SECONDS, WARM_PASSES = 0.5, 8
@@ -61,7 +60,7 @@ class RowSet:
 @cache
 def _recorded(source: str) -> NDArray[np.float32]:
     if source == SMOLLM2:
-        return load_rows()
+        return demo_rows()
     return np.array(read_rows(Path(os.environ["FASTSAMPLE_LOGITS"])))
 
 

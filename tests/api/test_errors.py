@@ -42,7 +42,7 @@ KERNELS = Path(__file__).parents[2] / "kernels"
 OUT_OF_REACH: set[str] = {
     *(() if torch_tensors else ("_tensor_memory", "require_cpu")),
     *(() if cli else ("table", "read_rows", "read_row", "read_texts")),
-    *(() if cli else ("bench", "check_outputs", "read_whole_batches", "require_matplotlib")),
+    *(() if cli else ("bench", "check_outputs", "read_full_batches", "require_matplotlib")),
     *(() if internals.KNOWN else ("require_rounding_to_nearest",)),
 }
 """Functions whose errors need what is not installed here, or a kind of machine."""

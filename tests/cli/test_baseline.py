@@ -1,4 +1,4 @@
-"""What people write first, and the rivals of the benches: they draw from the law that ours has."""
+"""The NumPy baseline and the rivals of the benches sample from the right distribution."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from settings import SETTINGS
 
 import fastsample
 from fastsample import SamplingParams
-from fastsample.cli.baseline import NaiveSampler
-from fastsample.cli.demo import load_rows
+from fastsample.cli.baseline import BaselineSampler
+from fastsample.cli.files import demo_rows
 
-ROWS = [cut(row, 3_000, seed=i) for i, row in enumerate(load_rows())]
+ROWS = [cut(row, 3_000, seed=i) for i, row in enumerate(demo_rows())]
 CHOICES: list[dict[str, Any]] = [
     *(setting.params for setting in SETTINGS),
     {"top_k": 5},
     {"top_p": 0.5, "temperature": 2.0},
     {"top_k": 40, "min_p": 0.2},
 ]
-LAW = np.float32([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07])
-SMALL = np.log(LAW)
-COOLED = np.sqrt(LAW) / np.delete(np.sqrt(LAW), 5).sum()
+PROBABILITIES = np.float32([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07])
+SMALL = np.log(PROBABILITIES)
+COOLED = np.sqrt(PROBABILITIES) / np.delete(np.sqrt(PROBABILITIES), 5).sum()
 
 
 def maker_of(name: str) -> Any:
@@ -57,7 +57,7 @@ def test_rivals_draw_from_the_kept_set(name: str, choice: dict[str, Any]) -> Non
     ],
     ids=str,
 )
-def test_rivals_draw_as_often_as_the_law_says(
+def test_rivals_draw_with_the_right_probabilities(
     name: str, choice: dict[str, Any], expected: list[float]
 ) -> None:
     draw = maker_of(name)(SamplingParams(**choice, seed=5))
@@ -73,9 +73,9 @@ def test_rivals_find_a_nucleus_that_is_most_of_the_row(name: str) -> None:
     assert 2_500 < max(drawn) < 2_702
 
 
-def test_a_seed_repeats_the_naive_draws() -> None:
+def test_a_seed_repeats_the_draws_of_the_baseline() -> None:
     params = SamplingParams(top_p=0.9, seed=8)
-    first, second = NaiveSampler(params), NaiveSampler(params)
+    first, second = BaselineSampler(params), BaselineSampler(params)
     assert [first(row) for row in ROWS] == [second(row) for row in ROWS]
 
 

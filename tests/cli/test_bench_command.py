@@ -18,9 +18,9 @@ pytest.importorskip("rich")
 
 from typer.testing import CliRunner
 
-from fastsample import Latency, Sampler
-from fastsample.cli import bench as room
-from fastsample.cli import interleave as stopwatch
+from fastsample import Latency, Sampler, info
+from fastsample.cli import bench as bench_module
+from fastsample.cli import interleave
 from fastsample.cli.app import app
 
 ROWS = np.random.default_rng(2).standard_normal((5, 600)).astype(np.float32) * 3
@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "load_average", lambda: 0.1)
+    monkeypatch.setattr(bench_module, "load_average", lambda: 0.1)
 
 
 def run(*arguments: Any) -> Any:
@@ -54,8 +54,11 @@ def test_it_prints_percentiles_of_all_three(file: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert "temperature 0.8, top_k 50, top_p 1.0, min_p 0.0" in result.stdout
     assert "5 row(s) of 600 logits" in result.stdout
-    assert "one pass that warms up and is not counted" in " ".join(result.stdout.split())
-    for name in ("fastsample", "naive NumPy", "np.max"):
+    assert (
+        "time(s) after a warm-up pass; fastsample and np.max interleaved, then the NumPy"
+        in " ".join(result.stdout.split())
+    )
+    for name in ("fastsample", "NumPy baseline", "np.max"):
         (line,) = re.findall(rf"^{name} +(\d.*)$", result.stdout, re.MULTILINE)
         p50, p90, p99, most, in_max = map(float, line.split())
         assert 0 < p50 <= p90 <= p99 <= most
@@ -73,7 +76,7 @@ def test_a_reduction_is_drawn_in_and_named(
         made.append(how["reduction"])
         return Sampler(*arguments, **how)
 
-    monkeypatch.setattr(room, "Sampler", sampler)
+    monkeypatch.setattr(bench_module, "Sampler", sampler)
     path = tmp_path / "figures.json"
     result = run(file, "--repeat", 1, "--reduction", reduction, "--json", path)
     assert (result.exit_code, made) == (0, [reduction])
@@ -95,11 +98,11 @@ def test_json_holds_every_figure(file: Path, tmp_path: Path) -> None:
     assert run(file, *filters, "--repeat", 3, "--json", path).exit_code == 0
     found = json.loads(path.read_text(encoding="utf-8"))
     assert found["parameters"] == {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.1}
-    told = ("file", "rows", "vocabulary", "dtype", "batch", "repeat", "n_threads", "busy")
-    assert [found[name] for name in told] == [str(file), 5, 600, "float32", 1, 3, None, False]
+    facts = ("file", "rows", "vocabulary", "dtype", "batch", "repeat", "n_threads", "busy")
+    assert [found[name] for name in facts] == [str(file), 5, 600, "float32", 1, 3, None, False]
     assert found["load_average"] == 0.1
     assert {"isa", "python", "numpy", "machine"} <= found.keys()
-    assert found["nanoseconds"].keys() == {"fastsample", "naive NumPy", "np.max"}
+    assert found["nanoseconds"].keys() == {"fastsample", "NumPy baseline", "np.max"}
     for times in found["nanoseconds"].values():
         counts, edges = times["histogram"]["counts"], times["histogram"]["edges"]
         assert times["count"] == sum(counts) == 15
@@ -108,7 +111,7 @@ def test_json_holds_every_figure(file: Path, tmp_path: Path) -> None:
         assert times["mean"] > 0
 
 
-def test_pictures_are_written(file: Path, tmp_path: Path) -> None:
+def test_figures_are_written(file: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     svg, png = tmp_path / "a.svg", tmp_path / "a.png"
     assert run(file, "--repeat", 1, "--svg", svg, "--png", png).exit_code == 0
@@ -118,23 +121,25 @@ def test_pictures_are_written(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("load", [0.1, 0.51])
-def test_a_picture_tells_what_to_read_it_with(
+def test_a_figure_describes_its_measurement(
     file: Path, monkeypatch: pytest.MonkeyPatch, load: float
 ) -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(room, "load_average", lambda: load)
-    monkeypatch.setattr(room, "cpu_name", lambda: "A processor")
-    options = ("--isa", "baseline", "--batch", 2, "--repeat", 1, "--no-naive")
+    monkeypatch.setattr(bench_module, "load_average", lambda: load)
+    monkeypatch.setattr(bench_module, "info", lambda: {**info(), "cpu": "A processor"})
+    options = ("--isa", "baseline", "--batch", 2, "--repeat", 1, "--no-baseline")
     captions: list[str] = []
-    monkeypatch.setattr(room, "draw_latencies", lambda _, title, paths: captions.append(title))
+    monkeypatch.setattr(
+        bench_module, "draw_latencies", lambda _, title, paths: captions.append(title)
+    )
     assert run(file, *options, "--svg", file.parent / "a.svg").exit_code == 0
     settings, conditions = captions[0].splitlines()
     assert settings == "temperature 1.0, top_k 0, top_p 1.0, min_p 0.0, V = 600"
     busy = ", BUSY: load average 0.51" if load > 0.5 else ""
-    assert conditions == f"4 row(s) of float32, 2 in a call, baseline, A processor{busy}"
+    assert conditions == f"4 row(s) of float32, 2 per call, baseline, A processor{busy}"
 
 
-def test_nothing_is_drawn_unless_asked_for(file: Path) -> None:
+def test_matplotlib_is_not_loaded_without_a_figure(file: Path) -> None:
     code = (
         "import sys; from fastsample.cli.app import app; "
         f"app(['bench', {str(file)!r}, '--repeat', '1'], standalone_mode=False); "
@@ -143,16 +148,16 @@ def test_nothing_is_drawn_unless_asked_for(file: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def test_without_naive_numpy(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "NaiveSampler", pytest.fail)
-    result = run(file, "--repeat", 1, "--no-naive", "--json", tmp_path / "a.json")
-    assert (result.exit_code, "naive" in result.stdout) == (0, False)
+def test_without_the_baseline(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_module, "BaselineSampler", pytest.fail)
+    result = run(file, "--repeat", 1, "--no-baseline", "--json", tmp_path / "a.json")
+    assert (result.exit_code, "NumPy baseline" in result.stdout) == (0, False)
     found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     assert found["nanoseconds"].keys() == {"fastsample", "np.max"}
 
 
 def test_a_busy_machine_is_warned_of(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "load_average", lambda: 0.51)
+    monkeypatch.setattr(bench_module, "load_average", lambda: 0.51)
     result = run(file, "--repeat", 1)
     assert result.exit_code == 0
     assert "this machine is busy (load average 0.51)" in result.stderr
@@ -168,22 +173,22 @@ def test_greedy(file: Path) -> None:
 
 
 @pytest.mark.parametrize("isa", ["baseline", "nonsense"])
-def test_the_instruction_set_is_told_or_refused(file: Path, isa: str) -> None:
+def test_the_instruction_set_is_printed_or_refused(file: Path, isa: str) -> None:
     if isa == "nonsense":
         assert "`isa`" in refusal(file, "--isa", isa)
     else:
         pytest.importorskip("fastsample._native")
-        assert f"{isa}, threads as picked" in run(file, "--isa", isa, "--repeat", 1).stdout
+        assert f"{isa}, default threads" in run(file, "--isa", isa, "--repeat", 1).stdout
 
 
-def test_threads_are_told_or_refused(file: Path) -> None:
+def test_threads_are_printed_or_refused(file: Path) -> None:
     assert "2 thread(s)" in run(file, "--batch", 2, "--threads", 2, "--repeat", 1).stdout
     assert "`n_threads` must be" in refusal(file, "--batch", 2, "--threads", 0)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_row_is_never_spread_over_threads(file: Path, threads: int) -> None:
-    message = f"--threads {threads} needs a --batch above 1: rows are spread over threads, one row"
+    message = f"--threads {threads} needs a --batch above 1: rows are distributed over threads, one"
     assert message in refusal(file, "--threads", threads)
 
 
@@ -193,10 +198,10 @@ def test_a_batch_is_one_call_and_its_time_that_of_a_token(
     """Five rows in twos: one is left out. By the clock every call takes 10 ns, a token 5."""
     ticks = iter(range(0, 10**6, 10))
     clock = SimpleNamespace(perf_counter_ns=lambda: next(ticks))
-    monkeypatch.setattr(stopwatch, "time", clock)
+    monkeypatch.setattr(interleave, "time", clock)
     path = tmp_path / "figures.json"
     result = run(file, "--batch", 2, "--repeat", 3, "--json", path)
-    assert "4 row(s) of 600 logits (float32, 0.0 MB), 2 in a call" in result.stdout
+    assert "4 row(s) of 600 logits (float32, 0.0 MB), 2 per call" in result.stdout
     found = json.loads(path.read_text(encoding="utf-8"))
     assert (found["rows"], found["batch"]) == (4, 2)
     for times in found["nanoseconds"].values():
@@ -206,28 +211,28 @@ def test_a_batch_is_one_call_and_its_time_that_of_a_token(
 def test_each_contender_gets_the_rows_of_a_batch(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ours all at once, the others one by one; naive NumPy in float32."""
+    """fastsample gets a batch at once, the others row by row; the baseline in float32."""
     np.save(file, ROWS.astype(np.float16))
     seen: dict[str, set[Any]] = {}
 
-    def in_turns(calls: Any, items: np.ndarray, repeat: int, tokens: int) -> Any:
+    def time_interleaved(calls: Any, items: np.ndarray, repeat: int, tokens: int) -> Any:
         for name, call in calls.items():
             seen[name] = {(items.shape, items.dtype.name, len(call(items[0])))}
         return {name: Latency() for name in calls}
 
-    monkeypatch.setattr(room, "in_turns", in_turns)
+    monkeypatch.setattr(bench_module, "time_interleaved", time_interleaved)
     run(file, "--batch", 2)
     assert seen == {
         "fastsample": {((2, 2, 600), "float16", 2)},
         "np.max": {((2, 2, 600), "float16", 2)},
-        "naive NumPy": {((2, 2, 600), "float32", 2)},
+        "NumPy baseline": {((2, 2, 600), "float32", 2)},
     }
 
 
 def test_rows_of_two_bytes_a_logit(file: Path) -> None:
     np.save(file, ROWS.astype(np.float16))
     printed = run(file, "--repeat", 1).stdout
-    assert "5 row(s) of 600 logits (float16, " in printed and room.HALF_FLOOR in printed
+    assert "5 row(s) of 600 logits (float16, " in printed and bench_module.FLOAT16_NOTE in printed
 
 
 @pytest.mark.parametrize(
@@ -247,11 +252,9 @@ def test_a_number_out_of_range(file: Path, option: str, value: Any, message: str
 
 @pytest.mark.parametrize("option", ["--svg", "--png", "--json"])
 @pytest.mark.parametrize("place", ["absent/a", "."])
-def test_a_place_that_cannot_be_written(
-    file: Path, tmp_path: Path, option: str, place: str
-) -> None:
+def test_a_path_that_cannot_be_written(file: Path, tmp_path: Path, option: str, place: str) -> None:
     path = tmp_path / place
-    message = f"{option} must name a file in a folder that is there, got {path}"
+    message = f"{option} must name a file in an existing folder, got {path}"
     assert message in refusal(file, option, path)
 
 
@@ -267,7 +270,7 @@ def test_the_rows_are_not_written_over(file: Path, option: str, name: str) -> No
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no file that is always full")
 @pytest.mark.parametrize("option", ["--json", "--svg"])
-def test_a_full_disk_is_told_with_its_file(file: Path, option: str) -> None:
+def test_a_full_disk_is_reported_with_its_file(file: Path, option: str) -> None:
     if option == "--svg":
         pytest.importorskip("matplotlib")
     message = "cannot open or write /dev/full: No space left on device"
@@ -285,14 +288,14 @@ def test_figures_are_written_before_they_are_printed(
     def report(console: Any, measured: Any) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(room, "report", report)
+    monkeypatch.setattr(bench_module, "report", report)
     run(file, "--repeat", 1, "--json", tmp_path / "figures.json")
     assert "nanoseconds" in json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
 
 
-def test_pictures_without_matplotlib(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_without_matplotlib(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "pictures need matplotlib: pip install" in refusal(file, "--svg", file.parent / "a.svg")
+    assert "figures need matplotlib: pip install" in refusal(file, "--svg", file.parent / "a.svg")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +304,7 @@ def test_pictures_without_matplotlib(file: Path, monkeypatch: pytest.MonkeyPatch
         (ROWS.astype(float), "must hold float32 or float16, got float64"),
         (ROWS.astype(">f4"), "must hold float32 or float16, got >f4"),
         (ROWS[None], "must have shape (V,) or (B, V), got (1, 5, 600)"),
-        (ROWS[:0], "must hold a row at least, got shape (0, 600)"),
+        (ROWS[:0], "must hold at least one row, got shape (0, 600)"),
         (np.where(np.arange(600) == 7, np.float32(np.nan), ROWS), "row 0 holds nan at token 7"),
     ],
 )
@@ -318,4 +321,4 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("share", "marks"), [(0, 0), (1e-6, 1), (0.25, 10), (0.5, 20), (1, 20)])
 def test_a_bar(share: float, marks: int) -> None:
-    assert room.bar(share, "#") == "#" * marks
+    assert bench_module.bar(share, "#") == "#" * marks

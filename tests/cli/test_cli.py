@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it refuses and with which status it leaves."""
+"""The command line: output, errors and exit status."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from typer.testing import CliRunner
 
 import fastsample
 from fastsample import engines
-from fastsample.cli.app import app, visible
+from fastsample.cli.app import app
+from fastsample.cli.table import visible
 from fastsample.engines import has_numba, has_torch, has_triton
 from tests.support.engines import native
 
@@ -52,7 +53,7 @@ def cells(output):
 
 
 def refusal(*arguments):
-    """Return the one line that explains why the command left with status 2."""
+    """Return the one line that explains why the command exited with status 2."""
     result = run(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -77,7 +78,7 @@ def test_table_shows_texts_and_cuts(file, texts):
     assert [row[-1] for row in rows[3:]] == ["top_p"] * 4
 
 
-def test_table_tells_the_drawn_token(file, texts):
+def test_table_prints_the_drawn_token(file, texts):
     result = run(
         "table", file, "--texts", texts, "--seed", 5, "--position", 2, "--stream", 3, "--top-k", 4
     )
@@ -91,8 +92,8 @@ def test_table_without_a_seed_draws_nothing(file):
 
 
 @pytest.mark.parametrize("option", ["--position", "--stream"])
-def test_a_place_to_draw_without_a_seed(file, option):
-    assert "--position and --stream say where to draw: give --seed too" in refusal(
+def test_a_position_without_a_seed(file, option):
+    assert "--position and --stream need --seed (give --seed too)" in refusal(
         "table", file, option, 0
     )
 
@@ -238,7 +239,7 @@ def test_demo_shows_candidates_draws_and_latencies():
     result = run("demo")
     assert result.exit_code == 0
     assert result.stdout.count("drawn:") == 3
-    for word in ("␣and", "np.max", "p99", "rows and code in cache", "rule_version:"):
+    for word in ("␣and", "np.max", "p99", "Rows and code are in the cache", "rule_version:"):
         assert word in result.stdout
 
 
@@ -249,7 +250,7 @@ def test_info_prints_every_fact():
         assert f"{name}:" in result.stdout
 
 
-def test_info_tells_engines_and_instruction_sets_apart():
+def test_info_lists_engines_and_instruction_sets():
     facts = fastsample.info()
     assert facts["engine"] == facts["engines"][0]
     assert "reference" in facts["engines"]
@@ -261,7 +262,7 @@ def test_info_tells_engines_and_instruction_sets_apart():
             assert facts[name] == importlib.import_module(name).__version__
 
 
-def test_the_engines_that_are_told_of_are_those_that_can_be_named():
+def test_the_engines_of_the_error_message_are_those_installed():
     with pytest.raises(ValueError) as refused:
         engines.resolve("?")
     found = []
@@ -277,8 +278,8 @@ def test_the_engines_that_are_told_of_are_those_that_can_be_named():
 
 def test_info_knows_packages_by_what_is_in_them(monkeypatch):
     """The module triton comes in packages of other names too, as with torch for ROCm."""
-    room = importlib.import_module("fastsample.api.info")
-    monkeypatch.setattr(room, "installed", lambda: ("reference", "numba", "triton"))
+    module = importlib.import_module("fastsample.api.info")
+    monkeypatch.setattr(module, "installed", lambda: ("reference", "numba", "triton"))
 
     def version(name):
         known = {"numba": "0.60", "pytorch-triton-rocm": "3.7.1"}
@@ -303,8 +304,8 @@ def test_info_loads_no_engine():
 
 @pytest.mark.parametrize("with_numba", [True, False])
 def test_info_without_the_extension(monkeypatch, with_numba):
-    for room in (engines, importlib.import_module("fastsample.api.info")):
-        monkeypatch.setattr(room, "has_native", lambda: False)
+    for module in (engines, importlib.import_module("fastsample.api.info")):
+        monkeypatch.setattr(module, "has_native", lambda: False)
     monkeypatch.setattr(engines, "has_numba", lambda: with_numba)
     monkeypatch.setattr(engines, "has_torch", lambda: False)
     monkeypatch.setattr(engines, "has_triton", lambda: False)

@@ -1,35 +1,34 @@
-"""The rows that ship with the package: real, whole, small, and explained."""
+"""The recorded rows that ship with the package."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from fastsample import sample
-from fastsample.api.candidates import candidates
-from fastsample.cli import demo
+from fastsample import candidates, sample
+from fastsample.cli.files import DEMO_DATA, demo_origins, demo_rows, demo_texts
 
 
 def test_the_data_stay_under_two_megabytes():
-    assert sum(len(entry.read_bytes()) for entry in demo._DATA.iterdir()) <= 2_000_000
+    assert sum(len(entry.read_bytes()) for entry in DEMO_DATA.iterdir()) <= 2_000_000
 
 
 def test_rows_are_finite_float32():
-    rows = demo.load_rows()
+    rows = demo_rows()
     assert rows.dtype == np.float32
     assert rows.shape == (6, 49152)
     assert np.isfinite(rows).all()
 
 
 def test_every_token_has_its_text():
-    texts = demo.load_texts()
-    assert len(texts) == demo.load_rows().shape[1]
+    texts = demo_texts()
+    assert len(texts) == demo_rows().shape[1]
     assert all(isinstance(text, str) for text in texts)
     assert " the" in texts
 
 
 def test_origins_describe_the_rows():
-    rows, texts, origins = demo.load_rows(), demo.load_texts(), demo.load_origins()
+    rows, texts, origins = demo_rows(), demo_texts(), demo_origins()
     assert len(origins) == len(rows)
     for row, origin in zip(rows, origins, strict=True):
         first = candidates(row, 1)[0]
@@ -38,17 +37,21 @@ def test_origins_describe_the_rows():
 
 
 def test_rows_range_from_certain_to_flat():
-    entropies = [origin["entropy_bits"] for origin in demo.load_origins()]
+    entropies = [origin["entropy_bits"] for origin in demo_origins()]
     assert min(entropies) < 0.1
     assert max(entropies) > 10
 
 
 def test_rows_give_a_token_each():
-    tokens = sample(demo.load_rows(), temperature=0).tokens
-    assert tokens.tolist() == [origin["next_token"] for origin in demo.load_origins()]
+    tokens = sample(demo_rows(), temperature=0).tokens
+    assert tokens.tolist() == [origin["next_token"] for origin in demo_origins()]
 
 
 def test_measure_times_both_equally_often():
-    draw, maximum = demo.measure(demo.load_rows(), seconds=0.01).values()
+    pytest.importorskip("typer")
+    pytest.importorskip("rich")
+    from fastsample.cli import demo
+
+    draw, maximum = demo.measure(demo_rows(), seconds=0.01).values()
     assert draw.count == maximum.count >= 6
     assert 0 < draw.p50 <= draw.p90 <= draw.p99

@@ -1,4 +1,4 @@
-"""Timing in turns: who is called when, on which row, and what is counted."""
+"""Interleaved timing: the order of calls, their rows, and what is counted."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ import pytest
 
 from fastsample import Latency
 from fastsample.api.info import cpu_name
-from fastsample.cli import interleave as stopwatch
-from fastsample.cli.interleave import in_turns, load_average, take_turns
+from fastsample.cli import interleave
+from fastsample.cli.interleave import load_average, time_interleaved, time_pass
 
 ROWS = np.arange(8, dtype=np.float32)[:, np.newaxis]
 
 
 def called(names: list[str], rows: np.ndarray = ROWS) -> list[tuple[str, int]]:
-    """Who is called on which row in one pass."""
+    """The calls of one pass, each with its row."""
     seen: list[tuple[str, int]] = []
     calls = {name: lambda row, name=name: seen.append((name, int(row[0]))) for name in names}
-    take_turns(calls, rows, {name: Latency() for name in names})
+    time_pass(calls, rows, {name: Latency() for name in names})
     return seen
 
 
-def test_calls_take_turns() -> None:
+def test_calls_alternate() -> None:
     assert [name for name, _ in called(["a", "b"])] == ["a", "b"] * 8
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]])
-def test_each_meets_every_row_once(names: list[str]) -> None:
+def test_each_call_gets_every_row_once(names: list[str]) -> None:
     seen = called(names)
     for name in names:
-        assert sorted(row for who, row in seen if who == name) == list(range(8))
+        assert sorted(row for caller, row in seen if caller == name) == list(range(8))
 
 
-def test_nobody_meets_the_row_that_another_has_just_read() -> None:
+def test_no_call_gets_the_row_of_the_call_before() -> None:
     rows = [row for _, row in called(["a", "b"])]
     assert all(row != after for row, after in pairwise(rows))
 
 
-def test_one_row_is_everybodys() -> None:
+def test_one_row_is_shared() -> None:
     assert called(["a", "b", "c"], ROWS[:1]) == [("a", 0), ("b", 0), ("c", 0)]
 
 
 def test_the_first_pass_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(10**6))
-    monkeypatch.setattr(stopwatch.time, "perf_counter_ns", lambda: next(ticks))
+    monkeypatch.setattr(interleave.time, "perf_counter_ns", lambda: next(ticks))
     seen: list[int] = []
-    latencies = in_turns({"a": lambda row: seen.append(1), "b": np.max}, ROWS, repeat=3)
+    latencies = time_interleaved({"a": lambda row: seen.append(1), "b": np.max}, ROWS, repeat=3)
     assert len(seen) == 8 * 4
     assert {name: latency.count for name, latency in latencies.items()} == {"a": 24, "b": 24}
     assert latencies["a"].max == latencies["b"].p50 == 1
@@ -63,15 +63,15 @@ def test_load_average_is_that_of_the_last_minute(monkeypatch: pytest.MonkeyPatch
 
 def test_the_time_of_a_call_is_shared_by_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(0, 10**6, 100))
-    monkeypatch.setattr(stopwatch.time, "perf_counter_ns", lambda: next(ticks))
-    found = in_turns({"a": np.max}, ROWS.reshape(4, 2, 1), repeat=1, tokens=2)["a"]
+    monkeypatch.setattr(interleave.time, "perf_counter_ns", lambda: next(ticks))
+    found = time_interleaved({"a": np.max}, ROWS.reshape(4, 2, 1), repeat=1, tokens=2)["a"]
     assert (found.count, found.mean) == (4, 50)
 
 
 def test_the_processor_has_a_name(tmp_path: Path) -> None:
-    told = tmp_path / "cpuinfo"
-    told.write_text("processor\t: 0\nmodel name\t: Fast 9000: X\nmodel name\t: Other\n")
-    assert cpu_name(told) == "Fast 9000: X"
-    told.write_text("processor\t: 0\n")
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: Fast 9000: X\nmodel name\t: Other\n")
+    assert cpu_name(cpuinfo) == "Fast 9000: X"
+    cpuinfo.write_text("processor\t: 0\n")
     kind = platform.processor() or platform.machine()
-    assert cpu_name(told) == cpu_name(tmp_path / "absent") == kind
+    assert cpu_name(cpuinfo) == cpu_name(tmp_path / "absent") == kind

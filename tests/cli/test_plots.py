@@ -1,4 +1,4 @@
-"""Pictures of latencies: what they put on their scale, and that they are written."""
+"""Figures of latencies: their scale, and that they are written."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def test_shares_of_times_that_hardly_differ(times: tuple[int, ...]) -> None:
     assert found["a"].sum() == pytest.approx(1)
 
 
-def test_pictures_are_written(tmp_path: Path) -> None:
+def test_figures_are_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     latencies = {"ours": latency_of([10, 20, 30]), "np.max": latency_of([5, 5, 6])}
-    pictures = {"svg": tmp_path / "a.svg", "png": tmp_path / "no suffix"}
-    plots.draw_latencies(latencies, "a title", pictures)
-    text = pictures["svg"].read_text(encoding="utf-8")
+    paths = {"svg": tmp_path / "a.svg", "png": tmp_path / "no suffix"}
+    plots.draw_latencies(latencies, "a title", paths)
+    text = paths["svg"].read_text(encoding="utf-8")
     assert text.startswith("<?xml") and "</svg>" in text
-    assert pictures["png"].read_bytes().startswith(b"\x89PNG")
+    assert paths["png"].read_bytes().startswith(b"\x89PNG")
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(RuntimeError, match="pictures need matplotlib: pip install matplotlib"):
+    with pytest.raises(RuntimeError, match="figures need matplotlib: pip install matplotlib"):
         plots.draw_latencies({"a": latency_of([1])}, "", {})

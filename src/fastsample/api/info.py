@@ -1,4 +1,4 @@
-"""What this installation is: versions, instruction sets, threads, how it was compiled."""
+"""Description of the installation: versions, instruction sets, threads, compiler."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from fastsample.engines import has_native, installed, resolve
 from fastsample.engines.reference import RULE_VERSION
 
 _VERSIONED = ("numba", "torch", "triton")
-"""Engines whose bits another package has a part in."""
+"""Engines that another package computes for: its version is part of the result."""
 
 
 def info() -> dict[str, Any]:
-    """Describe this installation; the first thing to put into a bug report.
+    """Describe this installation, for bug reports and logs.
 
     Returns
     -------
     dict
         version : str
-        rule_version : int, the version of the sampling rule; equal numbers mean equal tokens
-        engine : str, the engine that calls use unless they name another
-        engines : tuple of str, those that are installed; "triton" needs a GPU as well
-        numba, torch, triton : str or None, the version of each, where that engine is installed
-        isa : str or None, the instruction set that calls use unless they name another; None where
-            the compiled extension, which alone has any, is not installed
-        isa_compiled : tuple of str, those in the extension
-        isa_usable : tuple of str, those of them that this machine can run
+        rule_version : int, the version of the sampling rule; equal versions give equal tokens
+        engine : str, the default engine
+        engines : tuple of str, the installed engines; "triton" also needs a GPU
+        numba, torch, triton : str or None, the version, None if the engine is not installed
+        cpu : str, the name of the processor
+        isa : str or None, the default instruction set; None without the compiled extension
+        isa_compiled : tuple of str, the instruction sets of the extension
+        isa_usable : tuple of str, those that this machine can run
         threads : int, the most that a call uses: FASTSAMPLE_NUM_THREADS or threadpoolctl's limit,
             else the processors that this thread may run on
         compiler : str or None
-        flags : str or None, the compiler's
+        flags : str or None, the flags of the compiler
 
     Examples
     --------
@@ -47,18 +47,19 @@ def info() -> dict[str, Any]:
         "engine": resolve().name,
         "engines": engines,
         **{name: package_version(name) if name in engines else None for name in _VERSIONED},
+        "cpu": cpu_name(),
         **_kernels(),
     }
 
 
 def package_version(name: str) -> str:
-    """A version as its package tells it: importing numba or torch takes a second or two."""
+    """Read a version from its metadata: importing numba or torch takes a second or two."""
     from importlib import metadata
 
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        # The module may come in a package of another name, and such are slow to look for.
+        # The module may be in a package of another name, which is slow to find.
         others = metadata.packages_distributions().get(name)
         return metadata.version(others[0]) if others else "unknown"
 
@@ -85,8 +86,8 @@ def _kernels() -> dict[str, Any]:
     }
 
 
-def cpu_name(told: Path = Path("/proc/cpuinfo")) -> str:
-    """Name the processor as Linux does, and elsewhere at least its kind."""
-    lines = told.read_text(errors="replace").splitlines() if told.is_file() else []
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name on Linux, and its architecture elsewhere."""
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.is_file() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, "") or platform.processor() or platform.machine()

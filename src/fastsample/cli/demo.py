@@ -1,53 +1,55 @@
-"""The demo's material: rows of real logits that ship with the package, and what a draw takes.
-
-The rows were recorded from SmolLM2-135M-Instruct (Apache-2.0) by tools/record_rows.py;
-demo_data/rows.json tells of each which prompt and step it comes from.
-"""
+"""`fastsample demo`: candidates, draws and latencies on recorded rows of a language model."""
 
 from __future__ import annotations
 
-import json
 import time
-from importlib.resources import files
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.text import Text
 
 from fastsample import Latency, Sampler, SamplingParams
+from fastsample import info as installation
 
-from .interleave import Call, in_turns, take_turns
+from .bench import latency_table
+from .files import demo_origins, demo_rows, demo_texts
+from .info import print_info
+from .interleave import Call, time_interleaved, time_pass
+from .options import describe
+from .table import draw, print_candidates, visible
 
-USUAL = SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.05, seed=7)
-
-_DATA = files("fastsample.cli") / "demo_data"
-
-
-def load_rows() -> NDArray[np.float32]:
-    """Read the recorded rows: float32 of shape (6, 49152)."""
-    with (_DATA / "rows.npy").open("rb") as file:
-        rows: NDArray[np.float32] = np.load(file, allow_pickle=False)
-    return rows
-
-
-def load_texts() -> list[str]:
-    """Read the texts of all tokens of the vocabulary; a leading space is a real one."""
-    texts: list[str] = json.loads((_DATA / "texts.json").read_text(encoding="utf-8"))
-    return texts
+USUAL = SamplingParams(temperature=0.8, top_k=50, top_p=0.95, min_p=0.05)
+SEED = 7
+DEMO_ROWS = (0, 1, 5)
 
 
-def load_origins() -> list[dict[str, Any]]:
-    """Read where each row comes from: kind, prompt, step, text before it, and what it is like."""
-    about = json.loads((_DATA / "rows.json").read_text(encoding="utf-8"))
-    origins: list[dict[str, Any]] = about["rows"]
-    return origins
+def demo() -> None:
+    """Show candidates and draws on recorded rows of SmolLM2-135M, and time draws here."""
+    console, facts = Console(), installation()
+    rows, texts, origins = demo_rows(), demo_texts(), demo_origins()
+    console.print(Text(f"Rows of SmolLM2-135M-Instruct, sampled with {describe(USUAL)}."))
+    for row in DEMO_ROWS:
+        origin = origins[row]
+        context = origin["context"].split("<|im_start|>assistant\n")[-1]
+        console.rule(Text(f"row {row}, {origin['kind']}"), align="left")
+        console.print(Text(f"prompt: {visible(origin['prompt'], space=' ')}"))
+        console.print(Text(f"so far: {visible(context, space=' ')}"))
+        drawn = draw(rows[row], USUAL, SEED, origin["step"])
+        print_candidates(console, rows[row], USUAL, 8, texts, drawn)
+    title = f"microseconds per token on this machine, {rows.shape[1]:,} logits per row"
+    console.rule(Text(title), align="left")
+    console.print(latency_table(measure(rows)))
+    console.print("Rows and code are in the cache; expect more in a model's loop.")
+    console.rule(Text("this installation"), align="left")
+    print_info(console, facts)
 
 
 def measure(rows: NDArray[np.float32], seconds: float = 1.0) -> dict[str, Latency]:
-    """Time a draw of the usual chain and `np.max` on the same rows, for about so many seconds."""
-    calls: dict[str, Call] = {"draw": Sampler(USUAL), "np.max": np.max}
-    latencies = in_turns(calls, rows, repeat=1)
+    """Time a draw of the usual chain and `np.max` on the same rows, for about `seconds`."""
+    calls: dict[str, Call] = {"draw": Sampler(USUAL, seed=SEED), "np.max": np.max}
+    latencies = time_interleaved(calls, rows, repeat=1)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        take_turns(calls, rows, latencies)
+        time_pass(calls, rows, latencies)
     return latencies

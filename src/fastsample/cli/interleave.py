@@ -1,4 +1,4 @@
-"""Time calls on the same rows in turns, so that a slow moment of the machine meets all of them."""
+"""Time calls interleaved on the same rows, so that a slow moment affects all of them."""
 
 from __future__ import annotations
 
@@ -12,58 +12,61 @@ from numpy.typing import NDArray
 from fastsample import Latency
 
 QUIET = 0.5
-"""A machine with a higher load average of the last minute is busy."""
+"""Above this load average of the last minute, a machine is busy."""
 
 Call = Callable[[Any], object]
 
 
 def load_average() -> float:
-    """Tell how many processes ran or waited in the last minute, on the average."""
+    """Return the average number of running or waiting processes in the last minute."""
     return os.getloadavg()[0]
 
 
-def take_turns(
+def time_pass(
     calls: Mapping[str, Call],
     rows: NDArray[Any],
     latencies: Mapping[str, Latency],
     tokens: int = 1,
 ) -> None:
-    """Time every call once on every row; each meets a row that no other has just read.
+    """Time every call once on every row; no call reads a row that another has just read.
 
     Parameters
     ----------
-    calls : callables of a row, by name; or of a batch of rows
-    rows : array of shape (N, V), or (N, B, V)
-    latencies : where each call's times are added, by the same names
+    calls : dict of callables
+        Each takes a row, or a batch of rows.
+    rows : array of shape (N, V) or (N, B, V)
+    latencies : dict of Latency
+        Where the times of each call are recorded.
     tokens : int
-        How many tokens a call gives; what is added is the time of one.
+        The tokens that a call returns; the time of one token is recorded.
     """
-    clock, count, apart = time.perf_counter_ns, len(rows), max(len(rows) // len(calls), 1)
+    clock, count, distance = time.perf_counter_ns, len(rows), max(len(rows) // len(calls), 1)
     for i in range(count):
-        for turn, (name, call) in enumerate(calls.items()):
-            row = rows[(i + turn * apart) % count]
+        for j, (name, call) in enumerate(calls.items()):
+            row = rows[(i + j * distance) % count]
             start = clock()
             call(row)
-            took = clock() - start
-            latencies[name].record(took // tokens)
+            elapsed = clock() - start
+            latencies[name].record(elapsed // tokens)
 
 
-def in_turns(
+def time_interleaved(
     calls: Mapping[str, Call], rows: NDArray[Any], repeat: int, tokens: int = 1
 ) -> dict[str, Latency]:
-    """Time every call `repeat` times on every row, after a pass for warming up that is not counted.
+    """Time every call `repeat` times on every row, after a warm-up pass that is not counted.
 
-    The parameters are those of `take_turns`.
+    The parameters are those of `time_pass`.
 
     Examples
     --------
     >>> import numpy as np
     >>> rows = np.zeros((3, 100), dtype=np.float32)
-    >>> in_turns({"np.max": np.max, "np.min": np.min}, rows, repeat=2)["np.min"].count
+    >>> calls = {"np.max": np.max, "np.min": np.min}
+    >>> time_interleaved(calls, rows, repeat=2)["np.min"].count
     6
     """
-    take_turns(calls, rows, {name: Latency() for name in calls})
+    time_pass(calls, rows, {name: Latency() for name in calls})
     latencies = {name: Latency() for name in calls}
     for _ in range(repeat):
-        take_turns(calls, rows, latencies, tokens)
+        time_pass(calls, rows, latencies, tokens)
     return latencies

@@ -1,4 +1,4 @@
-"""Pictures, drawn by matplotlib, which is loaded only here and only when one is asked for."""
+"""Figures, drawn by matplotlib, which is loaded only here and only when one is requested."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ BINS = 60
 
 
 def require_matplotlib() -> None:
-    """Refuse to draw where matplotlib is not installed."""
+    """Raise RuntimeError if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise RuntimeError(
-            "pictures need matplotlib: pip install matplotlib "
-            "(or pip install '.[plot]' in fastsample's source folder)"
+            "figures need matplotlib: pip install matplotlib "
+            "(or pip install '.[plot]' in fastsample's repository)"
         )
 
 
 def shares(
     latencies: Mapping[str, Latency], n_bins: int
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Put histograms on one logarithmic scale.
+    """Convert histograms to one logarithmic scale.
 
     Returns
     -------
@@ -47,24 +47,22 @@ def shares(
     return common, found
 
 
-def draw_latencies(
-    latencies: Mapping[str, Latency], title: str, pictures: Mapping[str, Path]
-) -> None:
-    """Draw how often calls took how long, one line a name, and write it.
+def draw_latencies(latencies: Mapping[str, Latency], title: str, paths: Mapping[str, Path]) -> None:
+    """Plot the distribution of times, one curve per name, and write the figure.
 
     Parameters
     ----------
-    latencies : by name, each with a call at least
+    latencies : dict of Latency, by name, each with at least one call
     title : str
-    pictures : paths by format, "svg" or "png"
-        Written over where they exist.
+    paths : dict of Path, by format, "svg" or "png"
+        Existing files are overwritten.
 
     Raises
     ------
     RuntimeError
         matplotlib is not installed.
     OSError
-        A path that cannot be written.
+        A path cannot be written.
     """
     require_matplotlib()
     from matplotlib.figure import Figure
@@ -77,9 +75,9 @@ def draw_latencies(
         line = axes.stairs(found[name] * 100, edges / 1e3, fill=True, alpha=0.5, label=label)
         axes.axvline(latency.p50 / 1e3, color=line.get_facecolor(), linestyle=":")
     axes.set_xscale("log")
-    axes.set_xlabel("microseconds a token")
+    axes.set_xlabel("microseconds per token")
     axes.set_ylabel("% of calls")
     axes.set_title(title, fontsize="medium")
     axes.legend()
-    for kind, path in pictures.items():
+    for kind, path in paths.items():
         figure.savefig(path, format=kind)

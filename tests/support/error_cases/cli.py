@@ -11,22 +11,15 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import typer
 
-from fastsample.cli import app as cli
-from fastsample.cli import bench, plots
+from fastsample.cli import bench, files, plots, table
 from tests.support.error_cases import ROW, ErrorCase
 
 
 def in_a_folder(call: Callable[[Path], Any]) -> None:
-    """A call with files; where the command refuses, the error that it was refused for."""
+    """Call with a folder for files."""
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            call(Path(folder))
-        except typer.Exit as left:
-            if left.__context__ is None:
-                raise
-            raise left.__context__ from None
+        call(Path(folder))
 
 
 def of_rows(rows: np.ndarray, part: str, **options: Any) -> ErrorCase:
@@ -34,7 +27,7 @@ def of_rows(rows: np.ndarray, part: str, **options: Any) -> ErrorCase:
 
     def call(folder: Path) -> None:
         np.save(folder / "rows.npy", rows)
-        cli.table(folder / "rows.npy", **options)
+        table.table(file=folder / "rows.npy", **options)
 
     return ErrorCase(lambda: in_a_folder(call), ValueError, part)
 
@@ -45,14 +38,18 @@ def of_texts(text: str, part: str) -> ErrorCase:
     def call(folder: Path) -> None:
         np.save(folder / "rows.npy", ROW)
         (folder / "texts.json").write_text(text, encoding="utf-8")
-        cli.table(folder / "rows.npy", texts=folder / "texts.json")
+        table.table(file=folder / "rows.npy", texts=folder / "texts.json")
 
     return ErrorCase(lambda: in_a_folder(call), ValueError, part)
 
 
 def read_a_text(folder: Path) -> None:
     (folder / "rows.npy").write_text("1 2 3", encoding="utf-8")
-    cli.table(folder / "rows.npy")
+    table.table(file=folder / "rows.npy")
+
+
+def read_absent(folder: Path) -> None:
+    files.read_rows(folder / "absent.npy")
 
 
 def of_bench(rows: np.ndarray, part: str, **options: Any) -> ErrorCase:
@@ -60,14 +57,14 @@ def of_bench(rows: np.ndarray, part: str, **options: Any) -> ErrorCase:
 
     def call(folder: Path) -> None:
         np.save(folder / "rows.npy", rows)
-        bench.bench(folder / "rows.npy", **options)
+        bench.bench(file=folder / "rows.npy", **options)
 
     return ErrorCase(lambda: in_a_folder(call), ValueError, part)
 
 
 def overwrite(folder: Path) -> None:
     np.save(folder / "rows.npy", ROW)
-    bench.bench(folder / "rows.npy", json_file=folder / "rows.npy")
+    bench.bench(file=folder / "rows.npy", json_file=folder / "rows.npy")
 
 
 def without_matplotlib() -> None:
@@ -76,24 +73,26 @@ def without_matplotlib() -> None:
 
 
 ERROR_CASES = [
-    of_rows(ROW, "--position and --stream say where to draw: give --seed too", position=3),
+    of_rows(ROW, "--position and --stream need --seed (give --seed too)", position=3),
     of_rows(ROW, "`n` must be at least 1, got 0 (tokens to list)", n=0),
     of_rows(ROW.astype(float), "rows.npy must hold float32, got float64 (logits.astype(np.float3"),
     of_rows(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
     of_rows(ROW, "--row must be in [0, 1), the rows of ", row=1),
     ErrorCase(lambda: in_a_folder(read_a_text), ValueError, "rows.npy is not an .npy file of"),
-    of_bench(ROW, "--repeat must be at least 1, got 0 (times that a row is timed)", repeat=0),
-    of_bench(ROW, "--threads 2 needs a --batch above 1: rows are spread over threads", threads=2),
+    of_bench(ROW, "--repeat must be at least 1, got 0 (passes over the rows)", repeat=0),
+    of_bench(ROW, "--threads 2 needs a --batch above 1: rows are distributed over", threads=2),
     of_bench(ROW, "--batch must be in [1, 1], the rows of ", batch=2),
-    of_bench(ROW, "--svg must name a file in a folder that is there, got .", svg=Path()),
+    of_bench(ROW, "--svg must name a file in an existing folder, got .", svg=Path()),
     ErrorCase(
         lambda: in_a_folder(overwrite), ValueError, "--json must name a file of its own, got "
     ),
-    of_bench(ROW[None][:0], "rows.npy must hold a row at least, got shape (0, 3)"),
+    of_bench(ROW[None][:0], "rows.npy must hold at least one row, got shape (0, 3)"),
     of_bench(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
     ErrorCase(
-        without_matplotlib, RuntimeError, "pictures need matplotlib: pip install matplotlib ("
+        without_matplotlib, RuntimeError, "figures need matplotlib: pip install matplotlib ("
     ),
+    ErrorCase(lambda: in_a_folder(files.read_rows), ValueError, " must be a regular file, since"),
+    ErrorCase(lambda: in_a_folder(read_absent), FileNotFoundError, "absent.npy"),
     of_texts("[", "texts.json is not JSON ("),
     of_texts(json.dumps([1, 2, 3]), "texts.json must be a JSON list of strings, the text of"),
     of_texts(json.dumps(["a"]), "texts.json must hold 3 texts, one per logit, got 1"),

@@ -1,0 +1,62 @@
+"""Options that several commands share, made from the parameter table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastsample import SamplingParams
+from fastsample.params.table import STAGE_PARAMETERS
+
+LogitsFile = Annotated[
+    Path, typer.Argument(help="An .npy file of float32 or float16 logits, (V,) or (B, V).")
+]
+"""The file of the commands that read many rows."""
+
+
+def stage_values(params: SamplingParams) -> dict[str, Any]:
+    """Return temperature and filters by name, as keywords of `candidates` and `sample`."""
+    return {parameter.name: getattr(params, parameter.name) for parameter in STAGE_PARAMETERS}
+
+
+def describe(params: SamplingParams) -> str:
+    """Format temperature and filters in one line."""
+    return ", ".join(f"{name} {value}" for name, value in stage_values(params).items())
+
+
+def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the argument `params` of a command by one option per stage of the table."""
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += _stage_options() if parameter.name == "params" else [keyword]
+
+    @wraps(command)
+    def with_options(**arguments: Any) -> None:
+        stages = {p.name: arguments.pop(p.name, p.default) for p in STAGE_PARAMETERS}
+        command(**arguments, params=SamplingParams(**stages))
+
+    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_options
+
+
+def _stage_options() -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(
+            parameter.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=parameter.default,
+            annotation=Annotated[
+                parameter.plain,
+                typer.Option(help=f"{parameter.help.rstrip('.')}; {parameter.off[0]:g} is off."),
+            ],
+        )
+        for parameter in STAGE_PARAMETERS
+    ]

@@ -1,0 +1,145 @@
+"""`fastsample table`: the top tokens of a row, and which filter cut each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fastsample import Candidate, SamplingParams, candidates, sample
+
+from .files import read_row, read_texts
+from .options import sampling_options, stage_values
+
+COLUMNS = (
+    "rank",
+    "token",
+    "text",
+    "logit",
+    "raw\nprobability",
+    "running\ntotal",
+    "probability\nafter filters",
+    "cut by",
+)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A drawn token, its rank in the row, and what reproduces it."""
+
+    token: int
+    rank: int
+    seed: int
+    position: int
+    stream: int
+
+
+@sampling_options
+def table(
+    file: Annotated[Path, typer.Argument(help="An .npy file of float32 logits, (V,) or (B, V).")],
+    params: SamplingParams,
+    row: Annotated[int, typer.Option(help="The row of the file.")] = 0,
+    texts: Annotated[
+        Path | None, typer.Option(help="A JSON list of V strings: the text of each token.")
+    ] = None,
+    n: Annotated[int, typer.Option("-n", help="How many tokens to list.")] = 10,
+    seed: Annotated[int | None, typer.Option(help="Draw a token with this seed.")] = None,
+    position: Annotated[
+        int | None,
+        typer.Option(
+            help="With --seed: how many tokens have been drawn for this sequence, not counting "
+            "the prompt; 0 by default."
+        ),
+    ] = None,
+    stream: Annotated[
+        int | None,
+        typer.Option(help="With --seed: the continuation of the seed; 0 by default."),
+    ] = None,
+) -> None:
+    """List the top tokens of a row with their probabilities, and the filter that cut each.
+
+    With --seed, also draw a token.
+    """
+    if seed is None and (position, stream) != (None, None):
+        raise ValueError("--position and --stream need --seed (give --seed too)")
+    logits = read_row(file, row)
+    words = None if texts is None else read_texts(texts, logits.size)
+    drawn = None if seed is None else draw(logits, params, seed, position or 0, stream or 0)
+    print_candidates(Console(), logits, params, n, words, drawn)
+
+
+def draw(
+    logits: NDArray[np.float32], params: SamplingParams, seed: int, position: int, stream: int = 0
+) -> Draw:
+    """Draw one token from one row."""
+    rng_position = {"seed": seed, "position": position, "stream": stream}
+    result = sample(logits, **stage_values(params), **rng_position, logprobs=0)
+    return Draw(int(result.tokens), int(result.ranks), **rng_position)
+
+
+def print_candidates(
+    console: Console,
+    logits: NDArray[np.float32],
+    params: SamplingParams,
+    n: int,
+    texts: list[str] | None,
+    drawn: Draw | None,
+) -> None:
+    """Print the top n tokens of a row, and the drawn token if there is one."""
+    listed = candidates(logits, n, **stage_values(params))
+    if drawn is not None and drawn.rank > len(listed):
+        listed.append(candidates(logits, drawn.rank, **stage_values(params))[-1])
+    console.print(candidate_table(listed, texts, None if drawn is None else drawn.token))
+    if drawn is not None:
+        text = "" if texts is None else f" {visible(texts[drawn.token])}"
+        how = f"seed {drawn.seed}, position {drawn.position}, stream {drawn.stream}"
+        console.print(Text(f"drawn: {drawn.token}{text}   ({how})"))
+
+
+def candidate_table(listed: list[Candidate], texts: list[str] | None, drawn: int | None) -> Table:
+    """Format candidates: the drawn one in bold, those that cannot be drawn dimmed."""
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    digits = max(len(str(c.token)) for c in listed)
+    for name in COLUMNS:
+        if name == "text" and texts is not None:
+            grid.add_column(name, overflow="ellipsis")
+        elif name != "text":
+            grid.add_column(
+                name,
+                justify="left" if name == "cut by" else "right",
+                no_wrap=True,
+                min_width=max(digits, 5) if name == "token" else None,
+            )
+    for c in listed:
+        text = [] if texts is None else [Text(visible(texts[c.token]))]
+        grid.add_row(
+            str(c.rank),
+            str(c.token),
+            *text,
+            f"{c.logit:.3f}",
+            f"{c.raw_probability:.4f}",
+            f"{c.running_total:.4f}",
+            f"{c.probability:.4f}",
+            c.cut_by or "",
+            style="bold" if c.token == drawn else "dim" if c.cut_by else "",
+        )
+    return grid
+
+
+def visible(text: str, space: str = "␣") -> str:
+    """Make every character of a text visible: spaces, line ends and control characters."""
+    return "".join(
+        space if c == " " else c if c.isprintable() and c != "\\" else _escaped(c) for c in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
