@@ -1,26 +1,22 @@
-"""`python -m fastsample` and the command `fastsample`: the command line, or what it lacks."""
+"""`python -m fastsample` and the command `fastsample`: run the command line, if it is installed."""
 
-import io
 import sys
 
 
 def main() -> None:
-    """Run the command line, or tell how to install what it needs."""
+    """Run the command line, or print how to install what it needs."""
     try:
-        from .cli.app import app
+        from .cli.app import run
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
         print(
             f"The command line needs {error.name}: pip install typer rich "
-            "(or pip install '.[cli]' in fastsample's source folder)",
+            "(or pip install '.[cli]' in fastsample's repository)",
             file=sys.stderr,
         )
         sys.exit(1)
-    # Token texts hold any character; a terminal that lacks one gets its escape.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    app()
+    run()
 
 
 if __name__ == "__main__":

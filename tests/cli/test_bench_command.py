@@ -86,7 +86,7 @@ def test_a_reduction_is_drawn_in_and_named(
 
 def test_it_prints_a_histogram(file: Path) -> None:
     result = run(file, "--repeat", 2)
-    assert re.search(r"from us +fastsample +np.max +naive NumPy", result.stdout)
+    assert re.search(r"from us +fastsample +np.max +NumPy baseline", result.stdout)
     bars = [line for line in result.stdout.splitlines() if "█" in line or "#" in line]
     assert bars
     assert all(float(line.split()[0]) > 0 for line in bars)

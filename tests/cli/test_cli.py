@@ -6,9 +6,11 @@ import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,6 +149,33 @@ def test_a_bad_instruction_set_is_refused_in_one_line(file, command, name):
     assert repr(name) in line
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no file that is always full")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["info"], ["verify", "--help"]])
+def test_a_full_disk_is_reported_in_one_line(arguments):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "fastsample", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    message = "fastsample: cannot open or write standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+def test_closed_standard_output_is_no_error():
+    done = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m fastsample info >&-", shell=True, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("columns", ["0", "", "000"])
+def test_a_terminal_without_columns_gets_the_default_width(columns):
+    command = [sys.executable, "-m", "fastsample"]
+    env = {**os.environ, "COLUMNS": columns}
+    for option in ("info", "--help"):
+        done = subprocess.run([*command, option], capture_output=True, text=True, env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "version" in done.stdout
+
+
 def test_a_file_of_one_row(tmp_path):
     np.save(tmp_path / "one.npy", LOGITS)
     assert len(cells(run("table", tmp_path / "one.npy").stdout)) == 7
@@ -167,6 +196,48 @@ def test_file_that_is_not_npy(tmp_path):
     assert "is not an .npy file" in refusal("table", path)
     path.write_bytes(b"")
     assert "is not an .npy file" in refusal("table", path)
+
+
+def npy(header):
+    """The bytes of an .npy file with this header."""
+    text = header.encode("latin1") + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(400)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 100",
+        "{'descr': '<f4, 'fortran_order': False, 'shape': (100,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (100,), }}",
+        "  {'descr': '<f4'\n 'fortran_order': False}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2**63, 100)}",
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**64}, 100)}}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 100)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (True, 100)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 100)}",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
+        "[" * 5000,
+        "",
+    ],
+)
+@pytest.mark.parametrize("command", ["table", "bench", "verify"])
+def test_a_corrupt_file_is_reported_in_one_line(tmp_path, command, header):
+    path = tmp_path / "corrupt.npy"
+    path.write_bytes(npy(header))
+    line = refusal(command, path)
+    assert line.startswith(f"fastsample: {path} is not an .npy file of numbers (")
+
+
+def test_a_pipe_or_a_folder_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        assert f"{path} must be a regular file" in refusal("table", path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
+def test_a_file_that_cannot_be_mapped_is_named():
+    assert "cannot open or write /proc/self/mem: " in refusal("table", "/proc/self/mem")
 
 
 def test_file_of_objects_is_not_unpickled(tmp_path):
@@ -207,6 +278,7 @@ def test_row_out_of_range(file, row):
         ("{}", "must be a JSON list of strings"),
         ("[1, 2, 3, 4, 5, 6, 7]", "must be a JSON list of strings"),
         ("[", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_texts_of_the_wrong_kind(file, texts, content, message):
@@ -339,5 +411,5 @@ def test_without_the_extra_it_says_what_to_install(absent):
     assert result.stdout == ""
     assert result.stderr == (
         f"The command line needs {absent}: pip install typer rich "
-        "(or pip install '.[cli]' in fastsample's source folder)\n"
+        "(or pip install '.[cli]' in fastsample's repository)\n"
     )

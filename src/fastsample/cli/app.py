@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -81,14 +82,18 @@ for name, command in {
 def run() -> None:
     """Run the command line; exit with status 2 if standard output cannot be written."""
     if os.environ.get("COLUMNS", "").strip("0") == "":
-        os.environ.pop("COLUMNS", None)  # rich would format for a terminal without columns
+        os.environ.pop("COLUMNS", None)  # "0": rich would print nothing
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Texts of tokens hold any character; one that the terminal lacks is printed as its escape.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except OSError as error:
-        # Python writes what is left in the buffer once more when it exits.
+        # At exit Python would write the rest of the buffer, and fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"fastsample: {one_line(error)}", file=sys.stderr)
         sys.exit(2)
