@@ -80,9 +80,10 @@ def draw(
     logits: NDArray[np.float32], params: SamplingParams, seed: int, position: int, stream: int = 0
 ) -> Draw:
     """Draw one token from one row."""
-    rng_position = {"seed": seed, "position": position, "stream": stream}
-    result = sample(logits, **stage_values(params), **rng_position, logprobs=0)
-    return Draw(int(result.tokens), int(result.ranks), **rng_position)
+    result = sample(
+        logits, **stage_values(params), seed=seed, position=position, stream=stream, logprobs=0
+    )
+    return Draw(int(result.tokens), int(result.ranks), seed, position, stream)
 
 
 def print_candidates(
