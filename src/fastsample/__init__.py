@@ -1,11 +1,11 @@
-"""fastsample: tokens from logits, fast on the CPU, and the same everywhere.
+"""fastsample: deterministic token sampling from language model logits, fast on the CPU.
 
-`sample` draws one token per row and keeps nothing; `Sampler` remembers sequences for a loop;
-`SamplingParams` names the choices; `Latency` tells how long calls took. `softmax`, `log_softmax`
-and `logsumexp` look at whole rows; `top_k`, `top_p`, `kept_set` and `filter_logits` at what filters
-leave of them. `candidates` shows what they do to one row; `reduce_sum` adds up any array in each of
-the rule's ways; `info` describes the installation, and `verify` proves on this machine what is
-promised.
+`sample` draws one token per row and keeps no state; a `Sampler` keeps sequences for a generation
+loop or for continuous batching, and records times in a `Latency`. `SamplingParams` holds the
+parameters. `softmax`, `log_softmax` and `logsumexp` compute over entire rows; `top_k`, `top_p`,
+`kept_set` and `filter_logits` return what filters keep; `candidates` lists the top tokens of one
+row, and the filter that cut each. `reduce_sum` adds any array of floats. `info` describes the
+installation, and `verify` checks the guarantees on this machine.
 """
 
 from ._version import __version__

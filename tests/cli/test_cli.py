@@ -25,6 +25,7 @@ from fastsample import engines
 from fastsample.cli.app import app
 from fastsample.cli.table import visible
 from fastsample.engines import has_numba, has_torch, has_triton
+from fastsample.params.table import STAGE_PARAMETERS
 from tests.support.engines import native
 
 WORDS = [" the", "a b", "\n", "[bold]", "x", "\t", "z"]
@@ -123,6 +124,18 @@ def test_a_narrow_terminal_crops_the_text_and_keeps_the_token(tmp_path):
 def test_the_column_after_the_filters_says_so(file):
     head = " ".join(run("table", file).stdout.split())
     assert "raw running probability rank token logit probability total after filters cut by" in head
+
+
+@pytest.mark.parametrize("command", ["table", "bench"])
+def test_every_stage_of_the_table_has_an_option(command):
+    page = run(command, "--help").stdout
+    for parameter in STAGE_PARAMETERS:
+        assert f"--{parameter.name.replace('_', '-')} " in page
+
+
+def test_an_option_of_a_stage_reaches_the_filter(file):
+    rows = cells(run("table", file, "--min-p", 0.3).stdout)
+    assert [row[-1] for row in rows[2:]] == ["min_p"] * 5
 
 
 def test_version():

@@ -42,46 +42,46 @@ def test_top_k_and_top_p_keep_the_same_three(engine: Engine):
     assert engine.kept_set(SEVEN, top_p=0.8)[0].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("head", "top_p"), [(0.85, 0.8), (0.92, 0.9)])
-def test_a_head_above_top_p_is_kept_alone(engine: Engine, head, top_p):
-    row = logits_of(*[(1 - head) / 4] * 2, head, *[(1 - head) / 4] * 2)
+@pytest.mark.parametrize(("top", "top_p"), [(0.85, 0.8), (0.92, 0.9)])
+def test_a_token_above_top_p_is_kept_alone(engine: Engine, top, top_p):
+    row = logits_of(*[(1 - top) / 4] * 2, top, *[(1 - top) / 4] * 2)
     assert engine.kept_set(row, top_p=top_p)[0].tolist() == [2]
 
 
-HEAD = (0.7804, 0.0446, 0.0224, 0.0151, 0.0150)
-HEAD_AT = (70_000, 3, 151_935, 0, 149_000)
+TOP_PROBABILITIES = (0.7804, 0.0446, 0.0224, 0.0151, 0.0150)
+TOP_TOKENS = (70_000, 3, 151_935, 0, 149_000)
 
 
 @pytest.fixture(scope="module")
 def vocabulary_row() -> np.ndarray:
-    """V = 151,936: five tokens of the head, 1,282 that share the rest evenly, and dust.
+    """V = 151,936: five top tokens, 1,282 that share the rest evenly, and negligible ones.
 
     1,282 is the count at which temperature 2 leaves the first token 6.3 %.
     """
     row = np.full(151_936, -70, dtype=np.float32)
-    row[1000 : 1000 + 1282] = logits_of((1 - sum(HEAD)) / 1282)
-    row[list(HEAD_AT)] = logits_of(*HEAD)
+    row[1000 : 1000 + 1282] = logits_of((1 - sum(TOP_PROBABILITIES)) / 1282)
+    row[list(TOP_TOKENS)] = logits_of(*TOP_PROBABILITIES)
     return row
 
 
-def test_head_shares_without_filters(engine: Engine, vocabulary_row):
-    shares = engine.shares(vocabulary_row)[list(HEAD_AT)]
-    assert np.allclose(shares, HEAD, atol=1e-6)
+def test_probabilities_of_the_top_tokens_without_filters(engine: Engine, vocabulary_row):
+    shares = engine.shares(vocabulary_row)[list(TOP_TOKENS)]
+    assert np.allclose(shares, TOP_PROBABILITIES, atol=1e-6)
     assert 66 < 1 / shares[4] < 67.5
 
 
 def test_top_k_lifts_the_first(engine: Engine, vocabulary_row):
     shares = engine.shares(vocabulary_row, top_k=3)
-    assert shares[HEAD_AT[0]] == pytest.approx(0.921, abs=5e-4)
+    assert shares[TOP_TOKENS[0]] == pytest.approx(0.921, abs=5e-4)
     assert np.count_nonzero(shares) == 3
 
 
 def test_top_p_keeps_two_so_the_fifth_is_never_drawn(engine: Engine, vocabulary_row):
-    assert set(engine.kept_set(vocabulary_row, top_p=0.8)[0]) == set(HEAD_AT[:2])
+    assert set(engine.kept_set(vocabulary_row, top_p=0.8)[0]) == set(TOP_TOKENS[:2])
     n_draws = 2000 if engine.is_native else 20
     rows = np.broadcast_to(vocabulary_row, (n_draws, len(vocabulary_row)))
     tokens, _ = engine.sample(rows, make_plan(n_draws, top_p=0.8, position=range(n_draws)))
-    assert set(tokens) <= set(HEAD_AT[:2])
+    assert set(tokens) <= set(TOP_TOKENS[:2])
 
 
 def test_the_fifth_comes_about_once_in_67_draws(engine: Engine, vocabulary_row):
@@ -89,17 +89,17 @@ def test_the_fifth_comes_about_once_in_67_draws(engine: Engine, vocabulary_row):
         pytest.skip("needs thousands of draws from a wide row; the reference's shares say the same")
     rows = np.broadcast_to(vocabulary_row, (4000, len(vocabulary_row)))
     tokens, _ = engine.sample(rows, make_plan(4000, seed=11, position=range(4000)))
-    assert np.count_nonzero(tokens == HEAD_AT[4]) == pytest.approx(60, abs=5 * 60**0.5)
+    assert np.count_nonzero(tokens == TOP_TOKENS[4]) == pytest.approx(60, abs=5 * 60**0.5)
 
 
 @pytest.mark.parametrize(("temperature", "share"), [(0.2, 1.0), (2.0, 0.063)])
 def test_temperature_moves_the_first(engine: Engine, vocabulary_row, temperature, share):
     shares = engine.shares(vocabulary_row, temperature=temperature)
-    assert shares[HEAD_AT[0]] == pytest.approx(share, abs=5e-4)
+    assert shares[TOP_TOKENS[0]] == pytest.approx(share, abs=5e-4)
 
 
 @pytest.mark.parametrize("temperature", [0.2, 0.7, 1.0, 2.0, 100.0])
 def test_order_never_changes_with_temperature(engine: Engine, vocabulary_row, temperature):
     for k in range(1, 6):
         tokens, _ = engine.kept_set(vocabulary_row, temperature=temperature, top_k=k)
-        assert set(tokens) == set(HEAD_AT[:k])
+        assert set(tokens) == set(TOP_TOKENS[:k])
