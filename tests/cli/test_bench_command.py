@@ -156,6 +156,15 @@ def test_without_the_baseline(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert found["nanoseconds"].keys() == {"fastsample", "np.max"}
 
 
+def test_a_stage_that_the_baseline_lacks(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_module, "BASELINE_STAGES", ("temperature", "top_k"))
+    monkeypatch.setattr(bench_module, "BaselineSampler", pytest.fail)
+    options = ("--temperature", 0.8, "--top-k", 9, "--top-p", 0.9, "--repeat", 1)
+    result = run(file, *options)
+    assert result.exit_code == 0
+    assert "no NumPy baseline: it does not have top_p\n" in result.stdout
+
+
 def test_a_busy_machine_is_warned_of(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "load_average", lambda: 0.51)
     result = run(file, "--repeat", 1)

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from fastsample import SamplingParams
 
+STAGES = ("temperature", "top_k", "top_p", "min_p")
+"""The stages that the baseline has."""
+
 
 class BaselineSampler:
     """Sort the row if a filter is on, truncate it, take the softmax, draw.
@@ -20,8 +23,7 @@ class BaselineSampler:
     Parameters
     ----------
     params : SamplingParams
-        temperature, top_k, top_p, min_p and the seed, in the default order of stages. Other
-        parameters are ignored.
+        The stages above, in this order, and the seed. Other parameters are ignored.
 
     Examples
     --------

@@ -19,10 +19,11 @@ from rich.text import Text
 
 from fastsample import Latency, Sampler, SamplingParams, info, sample
 
+from .baseline import STAGES as BASELINE_STAGES
 from .baseline import BaselineSampler
 from .files import naming, read_rows
 from .interleave import QUIET, Call, load_average, time_interleaved
-from .options import LogitsFile, describe, sampling_options, stage_values
+from .options import LogitsFile, describe, sampling_options, stage_values, stages_in_use
 from .plots import draw_latencies, require_matplotlib, shares
 
 OURS, BASELINE, MAXIMUM = "fastsample", "NumPy baseline", "np.max"
@@ -151,13 +152,18 @@ def measure(file: Path, settings: Settings, with_baseline: bool) -> Run:
     items = rows if batch == 1 else rows.reshape(-1, batch, rows.shape[1])
     calls: dict[str, Call] = {OURS: sampler, MAXIMUM: by_row(np.max, batch)}
     latencies = time_interleaved(calls, items, repeat, batch)
-    if with_baseline:
+    if with_baseline and not missing_in_baseline(settings.params):
         baseline = {BASELINE: by_row(BaselineSampler(replace(settings.params, seed=0)), batch)}
         float32_items = items.astype(np.float32, copy=False)
         latencies |= time_interleaved(baseline, float32_items, repeat, batch)
     facts = info()
     isa = settings.isa or facts["isa"] or facts["engine"]
     return Run(file, rows.shape, rows.dtype.name, settings, isa, load, latencies)
+
+
+def missing_in_baseline(params: SamplingParams) -> list[str]:
+    """List the stages in use that the baseline does not have."""
+    return [name for name in stages_in_use(params) if name not in BASELINE_STAGES]
 
 
 def read_full_batches(file: Path, batch: int) -> NDArray[Any]:
@@ -199,6 +205,8 @@ def report(console: Console, run: Run) -> None:
         f"{run.isa}, {threads}, {info()['cpu']}, numpy {np.__version__}, "
         f"load average {run.load:.2f}",
     ]
+    if missing := missing_in_baseline(settings.params):
+        lines.append(f"no {BASELINE}: it does not have {', '.join(missing)}")
     if run.dtype == "float16":
         lines.append(FLOAT16_NOTE)
     for line in lines:

@@ -24,6 +24,15 @@ def stage_values(params: SamplingParams) -> dict[str, Any]:
     return {parameter.name: getattr(params, parameter.name) for parameter in STAGE_PARAMETERS}
 
 
+def stages_in_use(params: SamplingParams) -> list[str]:
+    """List the temperature and filters that are on."""
+    return [
+        parameter.name
+        for parameter in STAGE_PARAMETERS
+        if getattr(params, parameter.name) not in parameter.off
+    ]
+
+
 def describe(params: SamplingParams) -> str:
     """Format temperature and filters in one line."""
     return ", ".join(f"{name} {value}" for name, value in stage_values(params).items())
