@@ -5,7 +5,7 @@
 
 A case that changes is a change of the rule: it comes with a new rule version, and the old files
 stay. New cases may be added to the end of a list: "cases" have rows, filters and a draw, "jobs" all
-else that an engine can be asked for. The second file has jobs in the reduction "fixed".
+else that an engine can be asked for. The second file has requests in the reduction "fixed".
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ sys.path.insert(0, str(ROOT))
 
 from fastsample.engines import reference  # noqa: E402
 from fastsample.engines.reference import logprobs as reference_laws  # noqa: E402
-from tests.support.engines import FILTERS_OFF, Engine, make_outcome, sha256  # noqa: E402
-from tests.support.golden_requests import FORMS, make_golden_job, sha256_of_told, told_of, values_of  # noqa: E402
+from tests.support.engines import FILTERS_OFF, Engine, make_output, sha256  # noqa: E402
+from tests.support.golden_requests import (  # noqa: E402
+    FORMS,
+    make_golden_request,
+    sha256_of_told,
+    told_of,
+    values_of,
+)
 from tests.support.golden_rows import HARD_TO_ADD, RECIPES, make_row, words  # noqa: E402
 
 SIZES = (1, 2, 3, 7, 15, 16, 17, 33, 64, 127, 129, 257, 1000, 1025, 2500, 4095, 4096, 4097, 5000)
@@ -99,9 +105,9 @@ def solve(number: int, recipe: str, size: int, filters: dict[str, Any]) -> dict[
     return case
 
 
-# ---------------------------------------------------------------- jobs
+# ---------------------------------------------------------------- requests
 
-JOB_ROWS = (
+REQUEST_ROWS = (
     "bell",
     "nine values",
     "bell x 16",
@@ -110,11 +116,11 @@ JOB_ROWS = (
     "denormal",
     "any bits",
 )
-JOB_SIZES = (40, 129, 300, 1000, 2049)
+REQUEST_SIZES = (40, 129, 300, 1000, 2049)
 DTYPES = ("float32", "float16", "bfloat16")
 LAST = ("top_k", "top_p", "min_p", "temperature")
 
-JOB_SETTINGS: tuple[dict[str, Any], ...] = (
+REQUEST_SETTINGS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
     {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "min_p": 0.02, "stages": LAST},
     {"temperature": 1.4, "top_p": 0.8, "stages": ("top_p", "temperature")},
@@ -147,13 +153,13 @@ BIASES = (
 )
 
 
-def job_questions() -> list[dict[str, Any]]:
+def request_questions() -> list[dict[str, Any]]:
     """Every kind of row under every settings; the rest in turn, at periods that share no factor."""
     questions = []
     for number, (recipe, settings) in enumerate(
-        (recipe, settings) for recipe in JOB_ROWS for settings in JOB_SETTINGS
+        (recipe, settings) for recipe in REQUEST_ROWS for settings in REQUEST_SETTINGS
     ):
-        size = JOB_SIZES[number % len(JOB_SIZES)]
+        size = REQUEST_SIZES[number % len(REQUEST_SIZES)]
         row = {"recipe": recipe, "size": size, "seed": number, "dtype": DTYPES[number % 3]}
         prompt, output = HISTORIES[number // 3 % 4]
         mask = {"bans_one_in": 3, "bits": number % 4 == 1, "columns": size - number % 7}
@@ -182,13 +188,13 @@ def laws_of(row: Any, temperature: float, reduction: str = "exact") -> dict[str,
     }
 
 
-def solve_job(question: dict[str, Any]) -> dict[str, Any]:
-    job = make_golden_job(question)
+def solve_request(question: dict[str, Any]) -> dict[str, Any]:
+    request = make_golden_request(question)
     engine = Engine("reference")
-    draws = engine.run(job, make_outcome(1, draws=3))
-    told = engine.run(job, make_outcome(1, forms=FORMS, top_count=5))
-    kept = engine.kept_sets(job)
-    row = reference.widen(job.values[0, : job.vocabulary])
+    draws = engine.run(request, make_output(1, draws=3))
+    told = engine.run(request, make_output(1, forms=FORMS, top_count=5))
+    kept = engine.kept_sets(request)
+    row = reference.widen(request.values[0, : request.vocabulary])
     return {
         **question,
         "status": int(draws.status[0]),
@@ -199,7 +205,7 @@ def solve_job(question: dict[str, Any]) -> dict[str, Any]:
         "ranks": told.ranks[:, 0].tolist(),
         "top_tokens": told.top_tokens[:, 0].tolist(),
         "top_logprobs": [[x.hex() for x in form] for form in told.top_logprobs[:, 0].tolist()],
-        "laws": laws_of(row, job.plan["temperature"][0]),
+        "laws": laws_of(row, request.plan["temperature"][0]),
     }
 
 
@@ -236,10 +242,10 @@ def fixed_questions() -> list[dict[str, Any]]:
         for recipe, temperature, top_ps in ON_EDGE
         for top_p in top_ps
     ]
-    return [*job_questions(), *(plain_job(500 + n, *row) for n, row in enumerate(rows))]
+    return [*request_questions(), *(plain_request(500 + n, *row) for n, row in enumerate(rows))]
 
 
-def plain_job(
+def plain_request(
     number: int, recipe: str, size: int, filters: dict[str, Any], seed: int | None
 ) -> dict[str, Any]:
     """The question of a float32 row that nothing adjusts."""
@@ -254,11 +260,11 @@ def plain_job(
 
 
 def solve_fixed(question: dict[str, Any]) -> dict[str, Any]:
-    job = make_golden_job(question, "fixed")
+    request = make_golden_request(question, "fixed")
     engine = Engine("reference")
-    draws = engine.run(job, make_outcome(1, draws=3))
-    told = engine.run(job, make_outcome(1, forms=FORMS, top_count=told_of(job.vocabulary)))
-    row = reference.widen(job.values[0, : job.vocabulary])
+    draws = engine.run(request, make_output(1, draws=3))
+    told = engine.run(request, make_output(1, forms=FORMS, top_count=told_of(request.vocabulary)))
+    row = reference.widen(request.values[0, : request.vocabulary])
     return {
         **question,
         "status": int(draws.status[0]),
@@ -266,7 +272,7 @@ def solve_fixed(question: dict[str, Any]) -> dict[str, Any]:
         "kept": int(draws.kept_count[0]),
         "logprobs": [value.hex() for value in told.logprobs[:, 0].tolist()],
         "told_sha256": sha256_of_told(told),
-        "laws": laws_of(row, job.plan["temperature"][0], "fixed"),
+        "laws": laws_of(row, request.plan["temperature"][0], "fixed"),
     }
 
 
@@ -280,17 +286,17 @@ def lines(cases: list[dict[str, Any]]) -> str:
 
 def golden_text() -> str:
     cases = [solve(n, *case) for n, case in enumerate([*plain_cases(), *wide_cases()])]
-    jobs = [solve_job(question) for question in job_questions()]
+    requests = [solve_request(question) for question in request_questions()]
     version = reference.RULE_VERSION
     return (
         f'{{"rule_version": {version}, "cases": [\n{lines(cases)}\n], '
-        f'"jobs": [\n{lines(jobs)}\n]}}\n'
+        f'"jobs": [\n{lines(requests)}\n]}}\n'
     )
 
 
 def fixed_text() -> str:
-    jobs = [solve_fixed(question) for question in fixed_questions()]
-    return f'{{"rule_version": {reference.RULE_VERSION}, "jobs": [\n{lines(jobs)}\n]}}\n'
+    requests = [solve_fixed(question) for question in fixed_questions()]
+    return f'{{"rule_version": {reference.RULE_VERSION}, "jobs": [\n{lines(requests)}\n]}}\n'
 
 
 def main(arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.support.engines import Engine, make_job, make_outcome, make_plan, native
+from tests.support.engines import Engine, make_output, make_plan, make_request, native
 from tests.support.goodness_of_fit import ALPHA, chi_square, chi_square_tail, poisson_tails, z_limit
 
 pytestmark = pytest.mark.skipif(native is None, reason="fastsample._native is not built")
@@ -18,9 +18,9 @@ GAPS = (10, 15, 18, 20, 22, 24)
 def draw_many(row: np.ndarray, n_draws: int, seed: int) -> np.ndarray:
     """Tokens on the first streams of a seed."""
     assert native is not None
-    job = make_job(row[np.newaxis], make_plan(1, seed=seed))
+    request = make_request(row[np.newaxis], make_plan(1, seed=seed))
     engine = Engine("native", native.default_isa())
-    return engine.run(job, make_outcome(1, draws=n_draws)).tokens[0]
+    return engine.run(request, make_output(1, draws=n_draws)).tokens[0]
 
 
 @pytest.mark.parametrize("size", [8192, 151_936])

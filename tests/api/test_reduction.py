@@ -15,7 +15,7 @@ import fastsample
 from fastsample import Sampler, SamplingParams, sample
 from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_laws
-from tests.support.engines import ANY_REDUCTION, Engine, same_bits
+from tests.support.engines import REDUCTION_ENGINES, Engine, same_bits
 from tests.support.prepared_calls import refuse
 from tests.support.sampler_steps import PARAMS, STEPS
 
@@ -30,7 +30,9 @@ JUST_MORE_THAN_ONE = SamplingParams(top_p=2.0**-10 + 2.0**-21 + 2.0**-33, seed=1
 KEPT = {"exact": {0}, "fixed": {0, 1}}
 
 
-@pytest.fixture(params=[Engine("reference"), *ANY_REDUCTION], ids=lambda one: one.isa or one.name)
+@pytest.fixture(
+    params=[Engine("reference"), *REDUCTION_ENGINES], ids=lambda one: one.isa or one.name
+)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Every engine that has these reductions."""
     return request.param

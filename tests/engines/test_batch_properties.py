@@ -16,14 +16,14 @@ from hypothesis.extra import numpy as st_numpy
 from fastsample import filter_logits, sample
 from fastsample.engines import reference
 from tests.support.engines import (
-    HELD,
+    TESTED_ENGINES,
     Engine,
     Job,
     differing,
-    make_job,
-    make_outcome,
+    make_output,
     make_plan,
-    needs_held,
+    make_request,
+    needs_tested_engine,
     sha256,
 )
 from tests.support.hypothesis_rows import DRAWS, PROFILE
@@ -84,21 +84,21 @@ def settings_of_rows(params: list[dict[str, Any]], n_rows: int, draw: dict[str, 
     return np.concatenate(plan)
 
 
-def everything(engine: Engine, job: Job) -> list[Any]:
+def everything(engine: Engine, request: Job) -> list[Any]:
     """Tokens with all that is told of them, and kept sets."""
-    out = make_outcome(len(job.values), forms=FORMS, top_count=min(3, job.vocabulary))
-    return [engine.run(job, out), engine.kept_sets(job)]
+    out = make_output(len(request.values), forms=FORMS, top_count=min(3, request.vocabulary))
+    return [engine.run(request, out), engine.kept_sets(request)]
 
 
-@needs_held
+@needs_tested_engine
 @settings(PROFILE, max_examples=10 * PROFILE.max_examples)
 @given(rows=batches(), params=st.lists(PARAMS, min_size=1, max_size=4), draw=DRAWS)
 def test_all_engines_are_the_reference(rows, params, draw):
     before = sha256(rows)
-    job = make_job(rows, settings_of_rows(params, len(rows), draw))
-    expected = everything(Engine("reference"), job)
-    for engine in HELD:
-        for one, other in zip(expected, everything(engine, job), strict=True):
+    request = make_request(rows, settings_of_rows(params, len(rows), draw))
+    expected = everything(Engine("reference"), request)
+    for engine in TESTED_ENGINES:
+        for one, other in zip(expected, everything(engine, request), strict=True):
             assert differing(one, other) == [], engine
     assert sha256(rows) == before
 
@@ -110,8 +110,8 @@ def test_a_mask_is_minus_inf(engine, rows, params, draw, data):
     some = np.flatnonzero(np.isfinite(rows).all(0))[0]
     allowed[:, some] = True
     plan = settings_of_rows([params], len(rows), draw)
-    masked = make_job(rows, plan, mask=allowed)
-    banned = make_job(np.where(allowed, rows, F32(-np.inf)), plan)
+    masked = make_request(rows, plan, mask=allowed)
+    banned = make_request(np.where(allowed, rows, F32(-np.inf)), plan)
     for one, other in zip(everything(engine, masked), everything(engine, banned), strict=True):
         # "raw" is of the row as it came, before the mask.
         assert set(differing(one, other)) <= {"logprobs", "ranks", "top_tokens", "top_logprobs"}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fastsample.verification.memory import laid_out
-from tests.support.engines import Engine, Outcome, differing, make_job, make_outcome
+from tests.support.engines import Engine, Outcome, differing, make_output, make_request
 from tests.support.forks import holds_in_a_child
 from tests.support.oracle import joined
 from tests.support.random_requests import FORMS, random_plan
@@ -54,9 +54,9 @@ def answer(
     outs = []
     for first in range(0, len(rows), split):
         part = slice(first, first + split)
-        job = make_job(rows[part], plan[part].copy(), reduction=reduction)
-        out = make_outcome(len(job.values), forms=FORMS, top_count=5)
-        outs.append(engine.run(job, out, n_threads))
+        request = make_request(rows[part], plan[part].copy(), reduction=reduction)
+        out = make_output(len(request.values), forms=FORMS, top_count=5)
+        outs.append(engine.run(request, out, n_threads))
     return joined(outs)
 
 

@@ -22,13 +22,13 @@ from tests.support.border_checks import (
     each_place_of,
 )
 from tests.support.engines import (
-    HELD,
+    TESTED_ENGINES,
     Engine,
     differing,
-    make_job,
-    make_outcome,
+    make_output,
     make_plan,
-    needs_held,
+    make_request,
+    needs_tested_engine,
 )
 from tests.support.random_rows import MAX
 
@@ -89,7 +89,7 @@ def test_all_equal(engine: Engine, kind):
 def test_the_largest_float_may_tie(engine: Engine):
     rows = np.full((1, 300), -MAX, dtype=F32)
     rows[0, [7, 130, 299]] = MAX
-    found = engine.kept_sets(make_job(rows, make_plan(1, min_p=0.5)))
+    found = engine.kept_sets(make_request(rows, make_plan(1, min_p=0.5)))
     assert found.tokens.tolist() == [7, 130, 299]
     assert found.masses.tolist() == [2**40] * 3
 
@@ -113,8 +113,8 @@ def zero_pages(size: int) -> np.ndarray:
         pytest.skip(f"no {size} bytes of addresses: {error}")
 
 
-@needs_held
-@pytest.mark.parametrize("engine", HELD, ids=name_of)
+@needs_tested_engine
+@pytest.mark.parametrize("engine", TESTED_ENGINES, ids=name_of)
 def test_rows_and_tokens_gigabytes_apart(engine: Engine):
     """Rows 4 GiB and a little apart; then tokens 3 MiB apart, forwards and backwards."""
     rng = np.random.default_rng(21)
@@ -125,16 +125,16 @@ def test_rows_and_tokens_gigabytes_apart(engine: Engine):
         laid_out[...] = rows
         plan = make_plan(len(rows), top_p=0.9, seed=range(len(rows)))
         for one, other in ((rows, laid_out), (rows[:, ::-1].copy(), laid_out[:, ::-1])):
-            job, far = make_job(one, plan), make_job(other, plan)
+            request, far = make_request(one, plan), make_request(other, plan)
             expected, found = (
-                by.run(asked, make_outcome(len(rows), forms=("raw",), top_count=9))
-                for by, asked in ((Engine("reference"), job), (engine, far))
+                by.run(asked, make_output(len(rows), forms=("raw",), top_count=9))
+                for by, asked in ((Engine("reference"), request), (engine, far))
             )
             assert differing(expected, found) == []
 
 
-@needs_held
-@pytest.mark.parametrize("engine", HELD[:: max(1, len(HELD) - 1)], ids=name_of)
+@needs_tested_engine
+@pytest.mark.parametrize("engine", TESTED_ENGINES[:: max(1, len(TESTED_ENGINES) - 1)], ids=name_of)
 def test_more_logits_than_32_bits_count(engine: Engine):
     """Rows of zeros, but for a few, most of them beyond 2^31 logits or 2^32 bytes."""
     size, n_rows = 2**18, 2**13 + 2
@@ -151,8 +151,8 @@ def test_more_logits_than_32_bits_count(engine: Engine):
 def test_no_rows_have_no_answers(engine: Engine):
     """No rows, laid out in any way, and with all that can be asked for."""
     for rows in (np.zeros((0, 9), F32), np.zeros((9, 0), F32).T, np.zeros((4, 9), np.float16)[:0]):
-        job = make_job(rows, make_plan(0))
-        out = engine.run(job, make_outcome(0, forms=("raw",), top_count=3), 2)
+        request = make_request(rows, make_plan(0))
+        out = engine.run(request, make_output(0, forms=("raw",), top_count=3), 2)
         assert out.tokens.shape == (0, 1)
-        assert engine.kept_sets(job).offsets.tolist() == [0]
-        assert engine.write_law("logsumexp", job, np.zeros(0)).shape == (0,)
+        assert engine.kept_sets(request).offsets.tolist() == [0]
+        assert engine.write_law("logsumexp", request, np.zeros(0)).shape == (0,)

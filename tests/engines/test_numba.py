@@ -19,7 +19,14 @@ import pytest
 
 import fastsample
 from fastsample import engines
-from tests.support.engines import PLAN_LAYOUT, Engine, differing, make_job, make_outcome, make_plan
+from tests.support.engines import (
+    PLAN_LAYOUT,
+    Engine,
+    differing,
+    make_output,
+    make_plan,
+    make_request,
+)
 
 numba = pytest.importorskip("numba")
 if not engines.has_numba():
@@ -158,23 +165,23 @@ def test_cuts_of_many_tokens(kind: str) -> None:
     row = ROWS[kind](rng, 5000).astype(np.float32)
     rows = np.broadcast_to(row, (len(CUTS), len(row)))
     plan = np.concatenate([make_plan(1, **how, seed=n) for n, how in enumerate(CUTS)])
-    job = make_job(rows, plan)
+    request = make_request(rows, plan)
     expected, found = (
-        engine.run(job, make_outcome(len(rows), forms=("raw", "processed"), top_count=4000))
+        engine.run(request, make_output(len(rows), forms=("raw", "processed"), top_count=4000))
         for engine in (REFERENCE, NUMBA)
     )
     assert differing(expected, found) == []
-    assert differing(REFERENCE.kept_sets(job), NUMBA.kept_sets(job)) == []
+    assert differing(REFERENCE.kept_sets(request), NUMBA.kept_sets(request)) == []
 
 
 @pytest.mark.parametrize("top_p", [0.999, 0.9999, 0.99999])
 def test_a_deep_nucleus_of_fixed_is_not_sorted(top_p: float) -> None:
     """Its last masses are near 2^-20 of the top, and its sums round, but far from the border."""
     rows = np.random.default_rng(4).normal(0, 3, (4, 151_936)).astype(np.float32)
-    job = make_job(rows, make_plan(4, top_p=top_p, seed=range(4)), rows.shape[1], "fixed")
+    request = make_request(rows, make_plan(4, top_p=top_p, seed=range(4)), rows.shape[1], "fixed")
     with mock.patch.object(FixedRow, "keys", side_effect=AssertionError("it was listed")):
-        found = NUMBA.run(job, make_outcome(4))
-    assert differing(REFERENCE.run(job, make_outcome(4)), found) == []
+        found = NUMBA.run(request, make_output(4))
+    assert differing(REFERENCE.run(request, make_output(4)), found) == []
 
 
 # ---------------------------------------------------------------- rows that are written meanwhile
@@ -221,10 +228,10 @@ def test_a_row_that_is_written_meanwhile_gets_a_token_of_its_own(
     """Any token, but no error, and none outside the vocabulary."""
     for how, place in itertools.product(CUTS, range(12)):
         rows = np.random.default_rng(5).normal(0, 3, (1, 5000)).astype(np.float32)
-        job = make_job(rows, make_plan(1, **how), 5000, reduction)
+        request = make_request(rows, make_plan(1, **how), 5000, reduction)
         kinds = {reduction: changing(loops._ROWS[reduction], place, OTHER_LOGITS[logits])}
         with mock.patch.dict(loops._ROWS, kinds):
-            out = NUMBA.run(job, make_outcome(1, forms=("raw", "processed"), top_count=3))
+            out = NUMBA.run(request, make_output(1, forms=("raw", "processed"), top_count=3))
         assert out.status.tolist() == [0]
         assert 0 <= out.tokens[0, 0] < 5000, (how, place)
         assert np.all((out.top_tokens >= 0) & (out.top_tokens < 5000))

@@ -18,11 +18,18 @@ import pytest
 from fastsample.engines import reference
 from fastsample.verification.flush import flushing
 from fastsample.verification.memory import laid_out
-from tests.support.coverage_counter import Tally
-from tests.support.engines import HELD, Engine, make_job, make_plan, needs_held, sha256
+from tests.support.coverage_counter import CoverageCounter
+from tests.support.engines import (
+    TESTED_ENGINES,
+    Engine,
+    make_plan,
+    make_request,
+    needs_tested_engine,
+    sha256,
+)
 from tests.support.random_rows import BLOCKS, KINDS, random_draws, random_filters
 
-pytestmark = needs_held
+pytestmark = needs_tested_engine
 nightly = pytest.mark.nightly
 
 DRAWS_PER_ROW = 8
@@ -64,10 +71,10 @@ def ask(name: str, row: np.ndarray, filters: dict[str, Any], draws: dict[str, An
     return Asked(name, row, filters, plan, [reference.draw(*kept, u) for u in words], status, seen)
 
 
-def check(asked: Asked, tally: Tally) -> None:
+def check(asked: Asked, tally: CoverageCounter) -> None:
     """Hold engines to the answers."""
     rows = np.broadcast_to(asked.row, (len(asked.plan), len(asked.row)))
-    alone = make_job(rows[:1], asked.plan[:1])
+    alone = make_request(rows[:1], asked.plan[:1])
     engines = tally.engines()
     for engine in engines:
         tokens, status = engine.sample(rows, asked.plan)
@@ -94,8 +101,8 @@ def random_rows(
                 yield kind, row, random_filters(rng, size)
 
 
-def compare(seed: Any, sizes: Any, n_filters: int, n_draws: int) -> Tally:
-    rng, tally = np.random.default_rng(seed), Tally()
+def compare(seed: Any, sizes: Any, n_filters: int, n_draws: int) -> CoverageCounter:
+    rng, tally = np.random.default_rng(seed), CoverageCounter()
     for kind, row, filters in random_rows(rng, sizes, n_filters):
         check(ask(kind, row, filters, random_draws(rng, n_draws)), tally)
     return tally
@@ -127,7 +134,7 @@ def test_recorded_rows():
     path = os.environ.get("FASTSAMPLE_LOGITS")
     if not path:
         pytest.skip("FASTSAMPLE_LOGITS is not set: no recorded rows")
-    rng, tally = np.random.default_rng(5), Tally()
+    rng, tally = np.random.default_rng(5), CoverageCounter()
     rows = np.load(path, mmap_mode="r")
     for row in rows[:16]:
         row = np.asarray(row)
@@ -172,7 +179,7 @@ def test_batches_at_any_layout_and_thread_count(size):
     plan_before = plan.copy()
     for name, there in layouts(rows).items():
         before = sha256(there)
-        for engine in HELD:
+        for engine in TESTED_ENGINES:
             for n_threads in engine.threads(1, 2, 3, 0):
                 tokens, status = engine.sample(there, plan, n_threads)
                 case = (name, engine, n_threads)
@@ -188,7 +195,7 @@ def test_kept_set_of_an_unaligned_read_only_row():
     ][0]
     row.flags.writeable = False
     expected = reference.kept_set(row, temperature=0.7, top_k=0, top_p=0.8, min_p=0.0)
-    for engine in HELD:
+    for engine in TESTED_ENGINES:
         tokens, masses = engine.kept_set(row, temperature=0.7, top_p=0.8)
         assert tokens.dtype == np.int64
         assert masses.dtype == np.uint64
@@ -198,7 +205,7 @@ def test_kept_set_of_an_unaligned_read_only_row():
 
 def test_more_threads_than_rows_and_no_rows_at_all():
     rows = np.zeros((2, 50), dtype=np.float32)
-    for engine in HELD:
+    for engine in TESTED_ENGINES:
         one = engine.sample(rows, make_plan(2, seed=[1, 2]), 1)[0]
         assert engine.sample(rows, make_plan(2, seed=[1, 2]), 16)[0].tolist() == one.tolist()
         assert engine.sample(rows[:0], make_plan(0), 3)[0].shape == (0,)

@@ -1,8 +1,8 @@
-"""The oracle for whole jobs: native and numba == reference in every field, bit for bit.
+"""Oracle tests of requests: native and numba == reference in every field, bit for bit.
 
-Jobs mix what `test_oracle` does not have: dtypes, strides, masks, bias, penalties, stages in any
-order, log-probabilities, several draws. A case is one draw, or one row with what is told of it.
-Native is held to every answer of the reference, and Numba to its share of them: see `tally`.
+Requests mix what `test_oracle` does not have: dtypes, strides, masks, bias, penalties, stages in
+any order, log-probabilities, several draws. A case is one draw, or one row with log-probabilities.
+Native is compared on every case, and Numba on a share of them: see `CoverageCounter`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import pytest
 
 from fastsample.engines import reference
 from fastsample.verification.flush import flushing
-from tests.support.coverage_counter import Tally
+from tests.support.coverage_counter import CoverageCounter
 from tests.support.engines import (
     BAD_PARAM,
     Engine,
     csr,
     differing,
-    make_job,
     make_plan,
-    needs_held,
-    row_of_job,
+    make_request,
+    needs_tested_engine,
+    row_of_request,
     same_bits,
 )
 from tests.support.oracle import REFERENCE, SIZES, answer, joined, random_answer_shape
 from tests.support.random_requests import (
     DTYPES,
     FORMS,
-    random_job,
     random_lists,
     random_plan,
+    random_request,
     random_status,
 )
 from tests.support.random_rows import KINDS, pick
@@ -40,52 +40,55 @@ from tests.support.random_rows import KINDS, pick
 WIDE_SIZES = (4095, 4097, 16_384, 20_011, 50_257, 131_073)
 
 
-def explain(job: Any, engine: Engine, seed: Any) -> str:
-    return f"{engine}, seed {seed}, {job.values.dtype}{job.values.shape}, {job.values.strides}"
+def explain(request: Any, engine: Engine, seed: Any) -> str:
+    values = request.values
+    return f"{engine}, seed {seed}, {values.dtype}{values.shape}, {values.strides}"
 
 
-def compare_job(seed: Any, n_rows: int, columns: int, tally: Tally) -> None:
+def compare_request(seed: Any, n_rows: int, columns: int, tally: CoverageCounter) -> None:
     """Hold engines to the reference's answers."""
     rng = np.random.default_rng(seed)
-    job = random_job(rng, n_rows, columns)
-    shape = random_answer_shape(rng, job.vocabulary)
+    request = random_request(rng, n_rows, columns)
+    shape = random_answer_shape(rng, request.vocabulary)
     status = random_status(rng, n_rows)
     n_threads = int(rng.integers(1, 4))
-    expected = answer(REFERENCE, job, status, **shape)
-    kept = REFERENCE.kept_sets(job, status)
+    expected = answer(REFERENCE, request, status, **shape)
+    kept = REFERENCE.kept_sets(request, status)
     engines = tally.engines()
     for engine in engines:
-        found = answer(engine, job, status, n_threads, **shape)
-        assert differing(expected, found) == [], explain(job, engine, seed)
-        assert differing(kept, engine.kept_sets(job, status)) == [], explain(job, engine, seed)
-    tally.add(engines, expected.tokens.size, n_rows * job.vocabulary)
+        found = answer(engine, request, status, n_threads, **shape)
+        assert differing(expected, found) == [], explain(request, engine, seed)
+        assert differing(kept, engine.kept_sets(request, status)) == [], explain(
+            request, engine, seed
+        )
+    tally.add(engines, expected.tokens.size, n_rows * request.vocabulary)
 
 
-def compare_jobs(seed: int, sizes: tuple[int, ...], cases: int) -> None:
-    rng, tally = np.random.default_rng(seed), Tally()
+def compare_requests(seed: int, sizes: tuple[int, ...], cases: int) -> None:
+    rng, tally = np.random.default_rng(seed), CoverageCounter()
     while tally.cases < cases:
         n_rows = int(rng.integers(1, 9))
-        compare_job((seed, tally.asked), n_rows, pick(rng, sizes), tally)
+        compare_request((seed, tally.asked), n_rows, pick(rng, sizes), tally)
     tally.report(cases)
 
 
-def by_day_and_at_night(day: range, night: range) -> Any:
-    """Some seeds for every day, more for the night; each is brief, so that workers share them."""
+def seeds(every_run: range, nightly: range) -> Any:
+    """A test for each seed, more of them in `make nightly`; workers share them."""
     return pytest.mark.parametrize(
-        "seed", [*day, *(pytest.param(n, marks=pytest.mark.nightly) for n in night)]
+        "seed", [*every_run, *(pytest.param(n, marks=pytest.mark.nightly) for n in nightly)]
     )
 
 
-@needs_held
-@by_day_and_at_night(range(1, 5), range(100, 116))
-def test_random_jobs(seed):
-    compare_jobs(seed, SIZES, 50_000)
+@needs_tested_engine
+@seeds(range(1, 5), nightly=range(100, 116))
+def test_random_requests(seed):
+    compare_requests(seed, SIZES, 50_000)
 
 
-@needs_held
-@by_day_and_at_night(range(3, 4), range(300, 309))
-def test_wide_jobs(seed):
-    compare_jobs(seed, WIDE_SIZES, 1000)
+@needs_tested_engine
+@seeds(range(3, 4), nightly=range(300, 309))
+def test_wide_requests(seed):
+    compare_requests(seed, WIDE_SIZES, 1000)
 
 
 # ---------------------------------------------------------------- a batch is its rows
@@ -94,16 +97,18 @@ def test_wide_jobs(seed):
 @pytest.mark.parametrize("seed", range(25))
 def test_a_batch_is_its_rows_one_at_a_time(engine: Engine, seed):
     rng = np.random.default_rng((5, seed))
-    job = random_job(rng, 12, int(rng.integers(1, 700)))
-    shape = random_answer_shape(rng, job.vocabulary)
+    request = random_request(rng, 12, int(rng.integers(1, 700)))
+    shape = random_answer_shape(rng, request.vocabulary)
     status = random_status(rng, 12)
-    together = answer(engine, job, status, 2, **shape)
-    alone = [answer(engine, row_of_job(job, b), status[b : b + 1], **shape) for b in range(12)]
+    together = answer(engine, request, status, 2, **shape)
+    alone = [
+        answer(engine, row_of_request(request, b), status[b : b + 1], **shape) for b in range(12)
+    ]
     assert differing(together, joined(alone)) == []
-    kept = engine.kept_sets(job, status)
+    kept = engine.kept_sets(request, status)
     for b in range(12):
         part = slice(kept.offsets[b], kept.offsets[b + 1])
-        of_row = engine.kept_sets(row_of_job(job, b), status[b : b + 1])
+        of_row = engine.kept_sets(row_of_request(request, b), status[b : b + 1])
         for name in ("tokens", "masses", "logits"):
             assert same_bits(getattr(of_row, name), getattr(kept, name)[part])
 
@@ -114,9 +119,9 @@ def test_the_order_of_rows_changes_nothing(engine: Engine, seed):
     values = DTYPES["float32"](rng, 9, 300)
     plan = random_plan(rng, 9, 300)
     order = rng.permutation(9)
-    one = answer(engine, make_job(values, plan), np.uint8(0), forms=FORMS, top_count=5)
+    one = answer(engine, make_request(values, plan), np.uint8(0), forms=FORMS, top_count=5)
     other = answer(
-        engine, make_job(values[order], plan[order]), np.uint8(0), forms=FORMS, top_count=5
+        engine, make_request(values[order], plan[order]), np.uint8(0), forms=FORMS, top_count=5
     )
     assert same_bits(one.tokens[order], other.tokens)
     assert same_bits(one.logprobs[:, order], other.logprobs)
@@ -129,8 +134,8 @@ def test_the_order_of_rows_changes_nothing(engine: Engine, seed):
 def test_raw_alone_is_silent_where_a_mask_hides_what_is_invalid(engine: Engine):
     row = np.array([[1, np.nan, 3, np.inf, 2, -np.inf]], dtype=np.float32)
     mask = np.array([[True, False, True, False, True, True]])
-    job = make_job(row, make_plan(1, seed=1), mask=mask)
-    out = answer(engine, job, np.uint8(0), forms=FORMS, top_count=4)
+    request = make_request(row, make_plan(1, seed=1), mask=mask)
+    out = answer(engine, request, np.uint8(0), forms=FORMS, top_count=4)
     assert out.status.tolist() == [0]
     assert out.tokens[0, 0] in (0, 2, 4)
     assert out.kept_count.tolist() == [3]
@@ -159,8 +164,8 @@ def test_raw_alone_is_silent_where_a_mask_hides_what_is_invalid(engine: Engine):
 def test_status_is_of_the_adjusted_row(engine: Engine, logits, bias, status):
     """The bias is that of token 1."""
     lists = {} if bias is None else {"bias": csr([[1]], [np.float32(bias)])}
-    job = make_job(np.float32([logits]), make_plan(1), **lists)
-    out = answer(engine, job, np.uint8(0), forms=FORMS, top_count=2)
+    request = make_request(np.float32([logits]), make_plan(1), **lists)
+    out = answer(engine, request, np.uint8(0), forms=FORMS, top_count=2)
     assert out.status.tolist() == [status]
     assert (out.tokens[0, 0] == -1) == (status != 0)
 
@@ -169,7 +174,7 @@ def test_a_row_that_comes_with_a_status_is_left_alone(engine: Engine):
     plan = make_plan(2, temperature=[np.nan, 1.0])
     out = answer(
         engine,
-        make_job(np.zeros((2, 5), dtype=np.float32), plan),
+        make_request(np.zeros((2, 5), dtype=np.float32), plan),
         np.uint8([BAD_PARAM, 0]),
         forms=FORMS,
         top_count=2,
@@ -197,10 +202,10 @@ def float16_in_steps(bits: int) -> float:
 def check_widening(engine: Engine, values: np.ndarray, expected: np.ndarray) -> None:
     """What is finite in one row that keeps all, what is not in rows of one token each."""
     finite = np.isfinite(expected)
-    kept = engine.kept_sets(make_job(values[finite][np.newaxis], make_plan(1)))
+    kept = engine.kept_sets(make_request(values[finite][np.newaxis], make_plan(1)))
     assert same_bits(kept.logits, reference.read(expected[finite])[kept.tokens])
     assert len(kept.tokens) == len(np.unique(kept.tokens)) == np.count_nonzero(finite)
-    others = make_job(values[~finite][:, np.newaxis], make_plan(len(values) - len(kept.tokens)))
+    others = make_request(values[~finite][:, np.newaxis], make_plan(len(values) - len(kept.tokens)))
     status = np.where(expected[~finite] == -np.inf, 2, 1)
     assert np.array_equal(engine.kept_sets(others).status, status)
 
@@ -230,9 +235,9 @@ def test_equal_values_of_all_dtypes_have_equal_answers(engine: Engine, seed):
         rows.astype(np.float16),
         (rows.view(np.uint32) >> np.uint32(16)).astype(np.uint16),
     )
-    jobs = [make_job(values, plan, **lists) for values in of_dtype]
-    kept = [engine.kept_sets(job) for job in jobs]
-    outs = [answer(engine, job, np.uint8(0), forms=FORMS, top_count=1) for job in jobs]
+    requests = [make_request(values, plan, **lists) for values in of_dtype]
+    kept = [engine.kept_sets(request) for request in requests]
+    outs = [answer(engine, request, np.uint8(0), forms=FORMS, top_count=1) for request in requests]
     for found_kept, out in zip(kept[1:], outs[1:], strict=True):
         assert differing(kept[0], found_kept) == []
         assert differing(outs[0], out) == []
@@ -244,18 +249,18 @@ def test_equal_values_of_all_dtypes_have_equal_answers(engine: Engine, seed):
 @pytest.mark.parametrize("seed", range(10))
 def test_flush_to_zero_changes_no_answer(engine: Engine, seed):
     rng = np.random.default_rng((10, seed))
-    jobs = [random_job(rng, 8, 150) for _ in range(4)]
+    requests = [random_request(rng, 8, 150) for _ in range(4)]
     tiny = np.stack([KINDS["smallest normal"](rng, 150) for _ in range(8)])
     plan = random_plan(rng, 8, 150)
-    jobs.append(make_job(tiny, plan, **random_lists(rng, 8, 150, 150)))
+    requests.append(make_request(tiny, plan, **random_lists(rng, 8, 150, 150)))
 
     def answers() -> list[Any]:
         return [
             found
-            for job in jobs
+            for request in requests
             for found in (
-                answer(engine, job, np.uint8(0), forms=FORMS, top_count=1),
-                engine.kept_sets(job),
+                answer(engine, request, np.uint8(0), forms=FORMS, top_count=1),
+                engine.kept_sets(request),
             )
         ]
 

@@ -7,7 +7,14 @@ import pytest
 
 from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_laws
-from tests.support.engines import HELD, Engine, make_job, make_plan, needs_held, same_bits
+from tests.support.engines import (
+    TESTED_ENGINES,
+    Engine,
+    make_plan,
+    make_request,
+    needs_tested_engine,
+    same_bits,
+)
 from tests.support.oracle import random_temperatures
 from tests.support.random_requests import DTYPES
 
@@ -19,9 +26,9 @@ def laws_of(engine: Engine, values: np.ndarray, temperatures: np.ndarray) -> dic
     answers = {name: np.zeros((n_rows, columns), dtype) for name, dtype in of_tokens.items()}
     if temperatures.astype(np.float32).all():
         answers["logsumexp"] = np.zeros(n_rows)
-    job = make_job(values, make_plan(n_rows, temperature=temperatures))
+    request = make_request(values, make_plan(n_rows, temperature=temperatures))
     for name, out in [*answers.items()]:
-        answers[f"status of {name}"] = engine.write_law(name, job, out, 2)
+        answers[f"status of {name}"] = engine.write_law(name, request, out, 2)
     return answers
 
 
@@ -40,7 +47,7 @@ def laws_of_reference(values: np.ndarray, temperatures: np.ndarray) -> dict[str,
     return {**answers, **{f"status of {name}": status for name in [*answers]}}
 
 
-@needs_held
+@needs_tested_engine
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("columns", [1, 7, 128, 131, 1000, 5003])
 def test_softmax_log_softmax_and_logsumexp(dtype, columns):
@@ -48,17 +55,17 @@ def test_softmax_log_softmax_and_logsumexp(dtype, columns):
     values = DTYPES[dtype](rng, 120, columns)
     temperatures = random_temperatures(rng, 120)
     expected = laws_of_reference(values, temperatures)
-    for engine in HELD:
+    for engine in TESTED_ENGINES:
         for laid_out in (values, np.asfortranarray(values), values[::-1].copy()[::-1]):
             found = laws_of(engine, laid_out, temperatures)
             wrong = [name for name in expected if not same_bits(expected[name], found[name])]
             assert wrong == [], engine
 
 
-@needs_held
+@needs_tested_engine
 def test_softmax_at_temperature_0_is_one_token():
     values = np.float32([[1, 3, 3, -np.inf], [-1, -1e-40, 0, -0.0]])
-    for engine in HELD:
+    for engine in TESTED_ENGINES:
         laws = laws_of(engine, values, np.array([0.0, 1e-50]))
         assert laws["softmax"].tolist() == [[0, 1, 0, 0], [0, 1, 0, 0]]
         assert laws["log_softmax"].tolist() == [

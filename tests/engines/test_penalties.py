@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.engines import Engine, csr, make_job, make_plan
+from tests.support.engines import Engine, csr, make_plan, make_request
 from tests.support.exact_arithmetic import round_to_float32
 
 F32 = np.float32
@@ -32,7 +32,7 @@ def adjusted(
     for name, tokens in (("prompt", prompt), ("output", output)):
         lists[name] = None if tokens is None else csr([tokens])
     row = F32(row)
-    kept = engine.kept_sets(make_job(row[np.newaxis], make_plan(1, **settings), **lists))
+    kept = engine.kept_sets(make_request(row[np.newaxis], make_plan(1, **settings), **lists))
     found = np.full(len(row), -np.inf, dtype=F32)
     found[kept.tokens] = kept.logits
     return found.tolist()

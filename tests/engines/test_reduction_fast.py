@@ -9,13 +9,13 @@ import pytest
 
 from fastsample.engines import reference
 from tests.support.engines import (
-    ANY_REDUCTION,
+    REDUCTION_ENGINES,
     Engine,
     differing,
-    make_job,
-    make_outcome,
+    make_output,
     make_plan,
-    needs_held,
+    make_request,
+    needs_tested_engine,
 )
 from tests.support.goodness_of_fit import (
     ALPHA,
@@ -24,7 +24,7 @@ from tests.support.goodness_of_fit import (
     softmax64,
     total_variation,
 )
-from tests.support.random_requests import FORMS, random_job, random_status
+from tests.support.random_requests import FORMS, random_request, random_status
 from tests.support.random_rows import (
     Rng,
     ascending,
@@ -53,7 +53,9 @@ KINDS = {
 SIZES = (1, 17, 129, 4097, 12_288, 151_936)
 
 
-@pytest.fixture(params=[Engine("reference"), *ANY_REDUCTION], ids=lambda one: one.isa or one.name)
+@pytest.fixture(
+    params=[Engine("reference"), *REDUCTION_ENGINES], ids=lambda one: one.isa or one.name
+)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Every engine that has these reductions."""
     return request.param
@@ -68,9 +70,9 @@ def rows_of(rng: Rng, size: int) -> np.ndarray:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
 def test_laws_are_close(engine: Engine, size: int, temperature: float):
     rows = rows_of(np.random.default_rng((61, size)), size)
-    job = make_job(rows, make_plan(len(rows), temperature=temperature), size, "fast")
-    out = engine.run(job, make_outcome(len(rows), forms=FORMS, top_count=size))
-    softmax, _ = engine.law("softmax", job)
+    request = make_request(rows, make_plan(len(rows), temperature=temperature), size, "fast")
+    out = engine.run(request, make_output(len(rows), forms=FORMS, top_count=size))
+    softmax, _ = engine.law("softmax", request)
     for b, row in enumerate(rows):
         for form, at in (("raw", 1.0), ("tempered", temperature), ("processed", temperature)):
             told = FORMS.index(form), b
@@ -84,8 +86,8 @@ def test_laws_are_close(engine: Engine, size: int, temperature: float):
 @pytest.mark.parametrize("size", SIZES)
 def test_nuclei_have_their_share(engine: Engine, size: int, top_p: float):
     rows = rows_of(np.random.default_rng((62, size)), size)
-    job = make_job(rows, make_plan(len(rows), top_p=top_p), size, "fast")
-    counts = engine.run(job, make_outcome(len(rows))).kept_count
+    request = make_request(rows, make_plan(len(rows), top_p=top_p), size, "fast")
+    counts = engine.run(request, make_output(len(rows))).kept_count
     for row, count in zip(rows, counts.tolist(), strict=True):
         running = np.cumsum(np.sort(softmax64(row, 1.0))[::-1])
         assert running[count - 1] > top_p - CLOSE
@@ -96,18 +98,18 @@ def test_tokens_are_kept_ones_and_bad_rows_have_none(engine: Engine):
     """top_k, min_p, min_keep, masks and penalties act as in exact, whatever is random."""
     for seed in range(60):
         rng = np.random.default_rng((63, seed))
-        job = random_job(rng, 6, int(rng.integers(1, 3000)), "fast")
-        off = job.plan.copy()
+        request = random_request(rng, 6, int(rng.integers(1, 3000)), "fast")
+        off = request.plan.copy()
         off["top_p"] = 1.0
-        job = job._replace(plan=off)
+        request = request._replace(plan=off)
         status = random_status(rng, 6)
-        found, expected = make_outcome(6, draws=3), make_outcome(6, draws=3)
+        found, expected = make_output(6, draws=3), make_output(6, draws=3)
         found.status[:] = expected.status[:] = status
-        engine.run(job, found)
-        Engine("reference").run(job._replace(reduction="exact"), expected)
+        engine.run(request, found)
+        Engine("reference").run(request._replace(reduction="exact"), expected)
         assert found.status.tolist() == expected.status.tolist()
         assert found.kept_count.tolist() == expected.kept_count.tolist()
-        kept = engine.kept_sets(job, status)
+        kept = engine.kept_sets(request, status)
         for b in range(6):
             tokens = set(kept.tokens[kept.offsets[b] : kept.offsets[b + 1]].tolist()) or {-1}
             assert set(found.tokens[b].tolist()) <= tokens
@@ -117,14 +119,14 @@ def test_temperature_0_is_as_in_exact(engine: Engine):
     rows = rows_of(np.random.default_rng(64), 4097)
     plan = make_plan(len(rows), temperature=0.0)
     answers: list[Any] = [
-        engine.run(make_job(rows, plan, 4097, mode), make_outcome(len(rows), forms=FORMS[1:]))
+        engine.run(make_request(rows, plan, 4097, mode), make_output(len(rows), forms=FORMS[1:]))
         for mode in ("exact", "fast")
     ]
     assert differing(*answers) == []
 
 
-@needs_held
-@pytest.mark.parametrize("engine", ANY_REDUCTION, ids=lambda engine: engine.isa or engine.name)
+@needs_tested_engine
+@pytest.mark.parametrize("engine", REDUCTION_ENGINES, ids=lambda engine: engine.isa or engine.name)
 @pytest.mark.parametrize("seed", range(4))
 def test_draws_follow_the_law(engine: Engine, seed: int):
     """A G-test of 2^17 draws from 32 tokens that lie in three blocks."""
@@ -132,8 +134,8 @@ def test_draws_follow_the_law(engine: Engine, seed: int):
     row = np.full(9000, -np.inf, np.float32)
     tokens = np.sort(rng.permutation(9000)[:32])
     row[tokens] = rng.normal(0, 1, 32)
-    job = make_job(row[np.newaxis], make_plan(1, seed=seed), 9000, "fast")
-    drawn = engine.run(job, make_outcome(1, draws=2**17)).tokens[0]
+    request = make_request(row[np.newaxis], make_plan(1, seed=seed), 9000, "fast")
+    drawn = engine.run(request, make_output(1, draws=2**17)).tokens[0]
     counts = np.bincount(np.searchsorted(tokens, drawn), minlength=32)
     assert set(drawn.tolist()) <= set(tokens.tolist())
     statistic = g_statistic(counts, softmax64(row[tokens], 1.0))

@@ -6,9 +6,9 @@ import pytest
 
 from fastsample.engines import reference
 from tests.support import golden_checks
-from tests.support.engines import ANY_REDUCTION, Engine, make_outcome, sha256
+from tests.support.engines import REDUCTION_ENGINES, Engine, make_output, sha256
 from tests.support.golden_checks import FIXED, golden_file, requests
-from tests.support.golden_requests import make_golden_job, values_of
+from tests.support.golden_requests import make_golden_request, values_of
 
 
 def test_the_file_is_of_this_rule_version():
@@ -21,7 +21,9 @@ def test_rows_have_their_recorded_bits():
         assert sha256(values_of(case["row"])) == case["row"]["sha256"], case["row"]
 
 
-@pytest.fixture(params=[Engine("reference"), *ANY_REDUCTION], ids=lambda one: one.isa or one.name)
+@pytest.fixture(
+    params=[Engine("reference"), *REDUCTION_ENGINES], ids=lambda one: one.isa or one.name
+)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Every engine that has these reductions."""
     return request.param
@@ -42,5 +44,5 @@ def test_fixed_softmax(engine: Engine):
 def test_exact_and_fixed_differ_in_the_last_cases():
     """Their nuclei end elsewhere by integer masses."""
     for case in requests(FIXED)[-8:]:
-        exact = Engine("reference").run(make_golden_job(case), make_outcome(1))
+        exact = Engine("reference").run(make_golden_request(case), make_output(1))
         assert int(exact.kept_count[0]) != case["kept"], case

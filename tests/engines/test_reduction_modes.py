@@ -1,6 +1,6 @@
 """The oracle for the reduction modes: native and numba == reference, bit for bit, but in fast.
 
-A question is a job in one mode and what is asked of it. The reference answers each once, every
+A question is a request in one mode and what is asked of it. The reference answers each once, every
 engine is held to it. What fast promises, a token of the right law, `test_reduction_fast` holds.
 """
 
@@ -14,22 +14,22 @@ import pytest
 
 from fastsample.engines import reference
 from tests.support.engines import (
-    ANY_REDUCTION,
+    REDUCTION_ENGINES,
     Engine,
     Job,
     Outcome,
     differing,
-    make_job,
     make_plan,
-    needs_held,
+    make_request,
+    needs_tested_engine,
     same_bits,
 )
 from tests.support.oracle import REFERENCE, SIZES, answer, random_answer_shape, random_temperatures
 from tests.support.random_requests import (
     DTYPES,
     FORMS,
-    random_job,
     random_lists,
+    random_request,
     random_settings,
     random_status,
 )
@@ -45,14 +45,14 @@ from tests.support.random_rows import (
     steps,
 )
 
-pytestmark = needs_held
+pytestmark = needs_tested_engine
 
 BIT_FOR_BIT = ("exact", "fixed")
 BORDERS = (15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 8191, 8192, 8193, 12_288, 32_000)
 WIDE = 151_936
 
 
-@pytest.fixture(params=ANY_REDUCTION, ids=lambda engine: engine.isa or engine.name)
+@pytest.fixture(params=REDUCTION_ENGINES, ids=lambda engine: engine.isa or engine.name)
 def held(request: pytest.FixtureRequest) -> Engine:
     """Every engine but the reference."""
     return request.param
@@ -72,7 +72,7 @@ def nuclear(rng: Rng, size: int) -> dict[str, Any]:
     return {**settings, "top_p": pick(rng, TOP_PS)}
 
 
-def hard_job(seed: Any, size: int, kinds: tuple[str, ...], reduction: str) -> Job:
+def hard_request(seed: Any, size: int, kinds: tuple[str, ...], reduction: str) -> Job:
     """Each kind of row twice, each time with settings of its own, over masks and penalties."""
     rng = np.random.default_rng(seed)
     rows = np.stack([HARD[kind](rng, size) for kind in (*kinds, *kinds)])
@@ -81,32 +81,32 @@ def hard_job(seed: Any, size: int, kinds: tuple[str, ...], reduction: str) -> Jo
         plan[name] = values
     plan["stream"] = np.minimum(plan["stream"], 2**32 - 64)
     lists = random_lists(rng, len(rows), size, size) if rng.random() < 0.5 else {}
-    return make_job(rows, plan, size, reduction, **lists)
+    return make_request(rows, plan, size, reduction, **lists)
 
 
 # ---------------------------------------------------------------- questions and answers
 
 
 def ask(
-    job: Job, status: np.ndarray | np.uint8, shape: dict[str, Any]
+    request: Job, status: np.ndarray | np.uint8, shape: dict[str, Any]
 ) -> tuple[Job, np.ndarray, dict[str, Any], Outcome]:
-    """A question with the reference's answer; the job is read-only from here on."""
-    job.plan.flags.writeable = False
-    return job, status, shape, answer(REFERENCE, job, status, **shape)
+    """A question with the reference's answer; the request is read-only from here on."""
+    request.plan.flags.writeable = False
+    return request, status, shape, answer(REFERENCE, request, status, **shape)
 
 
 def hold(engine: Engine, question: tuple[Job, Any, dict[str, Any], Outcome], what: Any) -> None:
-    job, status, shape, expected = question
-    found = answer(engine, job, status, 2, **shape)
-    assert differing(expected, found) == [], (what, engine, job.reduction, job.values.shape)
+    request, status, shape, expected = question
+    found = answer(engine, request, status, 2, **shape)
+    assert differing(expected, found) == [], (what, engine, request.reduction, request.values.shape)
 
 
 @cache
 def random_question(reduction: str, seed: int) -> tuple[Job, Any, dict[str, Any], Outcome]:
     rng = np.random.default_rng((31, seed))
     n_rows = int(rng.integers(1, 9))
-    job = random_job(rng, n_rows, pick(rng, (*SIZES, 4097)), reduction)
-    return ask(job, random_status(rng, n_rows), random_answer_shape(rng, job.vocabulary))
+    request = random_request(rng, n_rows, pick(rng, (*SIZES, 4097)), reduction)
+    return ask(request, random_status(rng, n_rows), random_answer_shape(rng, request.vocabulary))
 
 
 @cache
@@ -114,13 +114,13 @@ def hard_question(
     reduction: str, size: int, told: bool
 ) -> tuple[Job, Any, dict[str, Any], Outcome]:
     kinds = tuple(HARD) if size < WIDE else ("plateau", "steps", "nearly flat", "normal 1")
-    job = hard_job((32, size, told), size, kinds, reduction)
+    request = hard_request((32, size, told), size, kinds, reduction)
     shape = {"forms": FORMS, "top_count": min(size, 40)} if told else {"draws": 5}
-    return ask(job, np.uint8(0), shape)
+    return ask(request, np.uint8(0), shape)
 
 
 @pytest.mark.parametrize("reduction", BIT_FOR_BIT)
-def test_random_jobs(held: Engine, reduction: str):
+def test_random_requests(held: Engine, reduction: str):
     for seed in range(250):
         hold(held, random_question(reduction, seed), seed)
 
@@ -170,7 +170,7 @@ def edge_question(kind: str) -> tuple[Job, Any, dict[str, Any], Outcome]:
     assert len(top_ps) >= 10
     rows = np.broadcast_to(row, (len(top_ps), WIDE))
     plan = make_plan(len(top_ps), top_p=top_ps, temperature=temperature, seed=range(len(top_ps)))
-    return ask(make_job(rows, plan, WIDE, "fixed"), np.uint8(0), {})
+    return ask(make_request(rows, plan, WIDE, "fixed"), np.uint8(0), {})
 
 
 @pytest.mark.parametrize("kind", ["far below", "rounding"])
@@ -180,9 +180,9 @@ def test_nuclei_that_end_where_float64_and_integers_part(held: Engine, kind: str
 
 @pytest.mark.parametrize("reduction", ["fixed", "fast"])
 def test_kept_sets_do_not_depend_on_the_mode(held: Engine, reduction: str):
-    job = hard_job(33, 4097, tuple(HARD), reduction)
-    exact = job._replace(reduction="exact")
-    assert differing(REFERENCE.kept_sets(exact), held.kept_sets(job)) == []
+    request = hard_request(33, 4097, tuple(HARD), reduction)
+    exact = request._replace(reduction="exact")
+    assert differing(REFERENCE.kept_sets(exact), held.kept_sets(request)) == []
 
 
 # ---------------------------------------------------------------- softmax and its kin
@@ -198,23 +198,25 @@ def law_question(
     if dtype == "float32":
         values[:3] = plateau(rng, size), steps(rng, size), nearly_flat(rng, size)
     plan = make_plan(n_rows, temperature=random_temperatures(rng, n_rows))
-    job = make_job(values, plan, size, reduction)
-    return job, {name: REFERENCE.law(name, job) for name in ("softmax", "log_softmax", "logsumexp")}
+    request = make_request(values, plan, size, reduction)
+    return request, {
+        name: REFERENCE.law(name, request) for name in ("softmax", "log_softmax", "logsumexp")
+    }
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [1, 17, 129, 4097, 12_288, WIDE])
 @pytest.mark.parametrize("reduction", BIT_FOR_BIT)
 def test_softmax_log_softmax_and_logsumexp(held: Engine, reduction, size, dtype):
-    job, answers = law_question(reduction, dtype, size)
+    request, answers = law_question(reduction, dtype, size)
     for name, expected in answers.items():
-        found = held.law(name, job)
+        found = held.law(name, request)
         assert all(map(same_bits, expected, found)), (name, held)
 
 
 def test_laws_at_temperature_0(held: Engine):
     values = np.float32([[1, 3, 3, -np.inf], [-1, -1e-40, 0, -0.0]])
     for reduction in ("fixed", "fast"):
-        job = make_job(values, make_plan(2, temperature=[0.0, 1e-50]), 4, reduction)
+        request = make_request(values, make_plan(2, temperature=[0.0, 1e-50]), 4, reduction)
         for name in ("softmax", "log_softmax"):
-            assert all(map(same_bits, REFERENCE.law(name, job), held.law(name, job)))
+            assert all(map(same_bits, REFERENCE.law(name, request), held.law(name, request)))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.engines import Engine, make_job, make_outcome, make_plan
+from tests.support.engines import Engine, make_output, make_plan, make_request
 from tests.support.goodness_of_fit import softmax64, total_variation
 from tests.support.random_rows import KINDS
 
@@ -33,7 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def laws(engine: Engine, row: np.ndarray, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
     """The kept tokens' probabilities, and what softmax makes of their logits."""
-    kept = engine.kept_sets(make_job(row[np.newaxis], make_plan(1, **settings)))
+    kept = engine.kept_sets(make_request(row[np.newaxis], make_plan(1, **settings)))
     total = int(kept.masses.sum(dtype=np.uint64))
     probabilities = kept.masses.astype(np.float64) / total
     return probabilities, softmax64(kept.logits, settings.get("temperature", 1.0))
@@ -72,9 +72,9 @@ def test_log_probabilities(engine: Engine):
     """Those of the tokens that have mass are the logarithms of softmax, to 1e-5."""
     row = KINDS["normal 3"](np.random.default_rng(6), 3000)
     for settings in SETTINGS.values():
-        job = make_job(row[np.newaxis], make_plan(1, **settings))
-        kept = engine.kept_sets(job)
-        out = engine.run(job, make_outcome(1, forms=("processed",), top_count=3000))
+        request = make_request(row[np.newaxis], make_plan(1, **settings))
+        kept = engine.kept_sets(request)
+        out = engine.run(request, make_output(1, forms=("processed",), top_count=3000))
         tokens = out.top_tokens[0, 0, : len(kept.tokens)]
         assert np.array_equal(tokens, kept.tokens)
         exact = np.log(softmax64(kept.logits, settings.get("temperature", 1.0)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.border_checks import check_draws_are_streams
-from tests.support.engines import Engine, csr, make_job, make_outcome, make_plan, native
+from tests.support.engines import Engine, csr, make_output, make_plan, make_request, native
 from tests.support.goodness_of_fit import (
     ALPHA,
     chi_square_tail,
@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def job_of(name: str) -> Any:
+def request_of(name: str) -> Any:
     """One row with bias, a mask and a history under the settings of that name."""
     rng = np.random.default_rng(list(SETTINGS).index(name))
     row = normal(rng, SIZE, 1.2)
@@ -51,22 +51,22 @@ def job_of(name: str) -> Any:
         bias = csr([[1, 3]], [np.float32([1.5, -2])])
         lists = {"mask": mask, "bias": bias, "output": csr([[1, 1, 2, 7, 7, 7]])}
     plan = make_plan(1, seed=2024, position=9, **SETTINGS[name])
-    return make_job(row[np.newaxis], plan, **lists)
+    return make_request(row[np.newaxis], plan, **lists)
 
 
-def count_draws(engine: Engine, job: Any, n_draws: int) -> np.ndarray:
+def count_draws(engine: Engine, request: Any, n_draws: int) -> np.ndarray:
     """How often each token is drawn, on many streams at each of a few positions."""
-    counts = np.zeros(job.vocabulary, dtype=np.int64)
+    counts = np.zeros(request.vocabulary, dtype=np.int64)
     for _ in range(0, n_draws, CHUNK):
-        out = engine.run(job, make_outcome(1, draws=CHUNK))
-        counts += np.bincount(out.tokens[0], minlength=job.vocabulary)
-        job.plan["position"] += 1
+        out = engine.run(request, make_output(1, draws=CHUNK))
+        counts += np.bincount(out.tokens[0], minlength=request.vocabulary)
+        request.plan["position"] += 1
     return counts
 
 
-def expected_shares(name: str, job: Any) -> np.ndarray:
+def expected_shares(name: str, request: Any) -> np.ndarray:
     """The softmax in float64 of the tokens that the reference keeps."""
-    kept = Engine("reference").kept_sets(job)
+    kept = Engine("reference").kept_sets(request)
     shares = np.zeros(SIZE)
     shares[kept.tokens] = softmax64(kept.logits, SETTINGS[name].get("temperature", 1.0))
     return shares
@@ -82,9 +82,9 @@ def expected_shares(name: str, job: Any) -> np.ndarray:
 def test_drawn_frequencies(name, n_draws):
     """A G-test, and nothing outside the kept set."""
     engine = Engine("native", native.default_isa())
-    job = job_of(name)
-    shares = expected_shares(name, job)
-    counts = count_draws(engine, job, n_draws)
+    request = request_of(name)
+    shares = expected_shares(name, request)
+    counts = count_draws(engine, request, n_draws)
     assert counts.sum() == n_draws
     assert counts[shares == 0].sum() == 0
     degrees = np.count_nonzero(shares) - 1
@@ -95,11 +95,11 @@ def test_drawn_frequencies(name, n_draws):
 def test_no_seed_is_better_than_another():
     """G-tests of 64 seeds: a bias too small for one of them shows in all of them together."""
     engine = Engine("native", native.default_isa())
-    job = job_of("warm")
-    shares, found = expected_shares("warm", job), []
+    request = request_of("warm")
+    shares, found = expected_shares("warm", request), []
     for seed in range(64):
-        job.plan["seed"] = seed
-        tokens = engine.run(job, make_outcome(1, draws=200_000)).tokens[0]
+        request.plan["seed"] = seed
+        tokens = engine.run(request, make_output(1, draws=200_000)).tokens[0]
         found.append(g_statistic(np.bincount(tokens, minlength=SIZE), shares))
     assert chi_square_tail(sum(found), 64 * (SIZE - 1)) > ALPHA / 2
     tails = np.array([chi_square_tail(g, SIZE - 1) for g in found])
@@ -128,7 +128,7 @@ def test_limits_are_those_of_tables():
 
 
 def test_n_draws_are_those_of_n_streams(engine: Engine):
-    check_draws_are_streams(engine, job_of("all"))
+    check_draws_are_streams(engine, request_of("all"))
 
 
 # ---------------------------------------------------------------- log-probabilities
@@ -136,8 +136,8 @@ def test_n_draws_are_those_of_n_streams(engine: Engine):
 
 def logprobs(engine: Engine, row: np.ndarray, form: str, **settings: Any) -> np.ndarray:
     """Those of all tokens, in ascending token: a draw is told with as many as the row has."""
-    job = make_job(row[np.newaxis], make_plan(1, **settings))
-    out = engine.run(job, make_outcome(1, forms=(form,), top_count=len(row)))
+    request = make_request(row[np.newaxis], make_plan(1, **settings))
+    out = engine.run(request, make_output(1, forms=(form,), top_count=len(row)))
     by_token = np.empty(len(row))
     by_token[out.top_tokens[0, 0]] = out.top_logprobs[0, 0]
     assert out.logprobs[0, 0] == by_token[out.tokens[0, 0]]
@@ -195,8 +195,8 @@ def test_at_temperature_0_the_token_has_it_all(engine: Engine, form):
 def test_rank_is_by_the_order_of_the_form(engine: Engine):
     """Token 2 is third as the row came; a bias makes it the first."""
     row = np.float32([[5, 3, 3, 1]])
-    job = make_job(row, make_plan(1, temperature=0.0), bias=csr([[2]], [np.float32([9])]))
-    out = engine.run(job, make_outcome(1, forms=("raw", "processed"), top_count=4))
+    request = make_request(row, make_plan(1, temperature=0.0), bias=csr([[2]], [np.float32([9])]))
+    out = engine.run(request, make_output(1, forms=("raw", "processed"), top_count=4))
     assert out.tokens.tolist() == [[2]]
     assert out.ranks[:, 0].tolist() == [3, 1]
     assert out.top_tokens[:, 0].tolist() == [[0, 1, 2, 3], [2, 0, 1, 3]]

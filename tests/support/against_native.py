@@ -1,4 +1,4 @@
-"""Engines whose batches are tensors, held to native: random jobs, wide rows and recorded ones."""
+"""Compare engines of tensors with native: random requests, wide rows and recorded rows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.engines import HELD, Engine, Job, differing, make_job, make_outcome, make_plan
+from tests.support.engines import (
+    TESTED_ENGINES,
+    Engine,
+    Job,
+    differing,
+    make_output,
+    make_plan,
+    make_request,
+)
 from tests.support.random_requests import (
     FORMS,
     alike,
     random_forms,
-    random_job,
+    random_request,
     random_status,
     random_top_count,
 )
 from tests.support.random_rows import Rng, random_draws, random_filters
 
-HOLDER = next((engine for engine in HELD if engine.is_native), Engine("reference"))
-"""What they are held to: native, which the oracle holds to the reference, if it is there."""
+BASELINE = next((engine for engine in TESTED_ENGINES if engine.is_native), Engine("reference"))
+"""The engine to compare with: native, which oracle tests compare with the reference, if built."""
 
 WIDE = 151_936
 CHAINS: tuple[dict[str, Any], ...] = (
@@ -35,101 +43,101 @@ CHAINS: tuple[dict[str, Any], ...] = (
     {"top_k": 40, "top_p": 0.9, "stages": ("top_p", "temperature", "top_k"), "temperature": 0.7},
     {"top_k": 3, "min_keep": 5000, "top_p": 0.5},
 )
-"""Every way to a draw; 4,096 is the most that torch takes for a few first tokens."""
+"""Chains for every path of the engines; 4,096 is the largest kept set of torch's top-k path."""
 
 
 Arrange = Callable[[Job, Rng], Job]
-"""How a random job is changed before it is held."""
+"""How a random request is changed before it is compared."""
 
 
-def _as_it_is(job: Job, rng: Rng) -> Job:
-    return job
+def _as_it_is(request: Job, rng: Rng) -> Job:
+    return request
 
 
-def _hold_job(
+def _compare_request(
     engine: Engine, seed: tuple[int, ...], columns: Sequence[int], arrange: Arrange
 ) -> int:
-    """Hold one random job's draws, all that is told of them, and kept sets; how many rows."""
+    """Compare tokens, log-probabilities and kept sets of a random request; count its rows."""
     rng = np.random.default_rng(seed)
     mixed = rng.random() < 0.1
     n_rows = int(rng.integers(1, 9 if mixed else 97))
-    job = random_job(rng, n_rows, int(rng.choice(columns)))
-    job = arrange(job if mixed else alike(job), rng)
+    request = random_request(rng, n_rows, int(rng.choice(columns)))
+    request = arrange(request if mixed else alike(request), rng)
     forms = random_forms(rng)
     draws = 1 if forms else int(rng.choice([1, 1, 3]))
-    count = random_top_count(rng, job.vocabulary) if forms else 0
+    count = random_top_count(rng, request.vocabulary) if forms else 0
     status = random_status(rng, n_rows)
     outcomes = []
-    for one in (HOLDER, engine):
-        out = make_outcome(n_rows, draws, forms, count)
+    for one in (BASELINE, engine):
+        out = make_output(n_rows, draws, forms, count)
         out.status[:] = status
-        outcomes.append(one.run(job, out))
+        outcomes.append(one.run(request, out))
     assert differing(*outcomes) == [], seed
-    _hold_sets(engine, job, status)
+    _compare_kept_sets(engine, request, status)
     return n_rows
 
 
-def _hold_sets(engine: Engine, job: Job, status: np.ndarray | None = None) -> None:
-    """Hold kept sets; Triton's are so many first tokens, and how many is held with the draws."""
+def _compare_kept_sets(engine: Engine, request: Job, status: np.ndarray | None = None) -> None:
+    """Compare kept sets. Triton writes none: their sizes are compared with the tokens."""
     if engine.name != "triton":
-        sets = [one.kept_sets(job, status) for one in (HOLDER, engine)]
+        sets = [one.kept_sets(request, status) for one in (BASELINE, engine)]
         assert differing(*sets) == []
 
 
-def hold_jobs(
+def compare_requests(
     engine: Engine,
     seed: tuple[int, ...],
     columns: Sequence[int],
     cases: int,
     arrange: Arrange = _as_it_is,
 ) -> None:
-    """Hold random jobs until that many rows are equal."""
-    done, turn = 0, 0
+    """Compare random requests until that many rows are equal."""
+    done, number = 0, 0
     while done < cases:
-        done += _hold_job(engine, (*seed, turn), columns, arrange)
-        turn += 1
-    print(f"{done} cases equal on {engine.name} and {HOLDER.isa or HOLDER.name}")
+        done += _compare_request(engine, (*seed, number), columns, arrange)
+        number += 1
+    print(f"{done} cases equal on {engine.name} and {BASELINE.isa or BASELINE.name}")
 
 
-def _hold(engine: Engine, job: Job, count: int) -> None:
+def _compare(engine: Engine, request: Job, count: int) -> None:
     expected, found = (
-        one.run(job, make_outcome(len(job.plan), forms=FORMS, top_count=count))
-        for one in (HOLDER, engine)
+        one.run(request, make_output(len(request.plan), forms=FORMS, top_count=count))
+        for one in (BASELINE, engine)
     )
     assert differing(expected, found) == []
-    _hold_sets(engine, job)
+    _compare_kept_sets(engine, request)
 
 
-def hold_rows(engine: Engine, values: np.ndarray, rng: Rng) -> int:
-    """Hold a batch of wide rows, each with settings of its own; how many rows."""
+def compare_rows(engine: Engine, values: np.ndarray, rng: Rng) -> int:
+    """Compare a batch of wide rows, each with its own settings; return the number of rows."""
     plan = make_plan(len(values), **random_draws(rng, len(values)))
     for record in plan:
         for name, value in random_filters(rng, values.shape[1]).items():
             record[name] = value
-    _hold(engine, make_job(values, plan), 5)
+    _compare(engine, make_request(values, plan), 5)
     return len(values)
 
 
-def hold_chain(engine: Engine, chain: dict[str, Any], dtype: Any) -> None:
-    """Hold three rows of a whole vocabulary, one of them full of ties."""
+def compare_chain(engine: Engine, chain: dict[str, Any], dtype: Any) -> None:
+    """Compare three rows of a large vocabulary, one of them full of ties."""
     rng = np.random.default_rng(72)
     values = (rng.standard_normal((3, WIDE)) * 3).astype(dtype)
     values[1] = np.rint(values[1])
     plan = make_plan(3, **chain, seed=[1, 2, 3], position=[4, 5, 2**63])
-    _hold(engine, make_job(values, plan), 3)
+    _compare(engine, make_request(values, plan), 3)
 
 
-def hold_largest(engine: Engine, chain: dict[str, Any]) -> None:
-    """Hold rows of 2**22 tokens; equal logits have the largest total that there is, 2**62."""
+def compare_largest(engine: Engine, chain: dict[str, Any]) -> None:
+    """Compare rows of 2**22 tokens; equal logits have the largest possible total, 2**62."""
     values = np.zeros((2, 2**22), np.float32)
     values[1] = np.random.default_rng(85).integers(0, 3, 2**22)
-    job = make_job(values, make_plan(2, **chain, seed=[1, 2], position=[3, 4]))
-    outcomes = [one.run(job, make_outcome(2, draws=3)) for one in (HOLDER, engine)]
+    request = make_request(values, make_plan(2, **chain, seed=[1, 2], position=[3, 4]))
+    outcomes = [one.run(request, make_output(2, draws=3)) for one in (BASELINE, engine)]
     assert differing(*outcomes) == []
 
 
-def hold_recorded(engine: Engine, seed: int, cases: int) -> None:
-    """Hold rows of a real model, from the file that FASTSAMPLE_LOGITS names."""
+def compare_recorded(engine: Engine, seed: int, cases: int) -> None:
+    """Compare rows of a real model, from the file that FASTSAMPLE_LOGITS names."""
     path = os.environ.get("FASTSAMPLE_LOGITS")
     if not path:
         pytest.skip("FASTSAMPLE_LOGITS is not set: no recorded rows")
@@ -138,5 +146,5 @@ def hold_recorded(engine: Engine, seed: int, cases: int) -> None:
     done = 0
     while done < cases:
         at = rng.integers(0, max(1, len(values) - 7))
-        done += hold_rows(engine, np.array(values[at : at + 8]), rng)
+        done += compare_rows(engine, np.array(values[at : at + 8]), rng)
     print(f"{done} cases of recorded rows equal")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
-from tests.support.engines import Engine, make_job, make_outcome, make_plan
+from tests.support.engines import Engine, make_output, make_plan, make_request
 from tests.support.random_rows import MAX, SCALE_ONE
 
 F32 = np.float32
@@ -49,14 +49,14 @@ def check_every_bit_of_u(engine: Engine, size: int) -> None:
     assert found == [0, 0, 0, size - 1]
 
 
-def check_draws_are_streams(engine: Engine, job: Any) -> None:
+def check_draws_are_streams(engine: Engine, request: Any) -> None:
     """Several draws of a row are those of as many streams."""
-    job.plan["stream"] = 5
-    together = engine.run(job, make_outcome(1, draws=6)).tokens[0].tolist()
+    request.plan["stream"] = 5
+    together = engine.run(request, make_output(1, draws=6)).tokens[0].tolist()
     alone = []
     for stream in range(5, 11):
-        job.plan["stream"] = stream
-        alone += engine.run(job, make_outcome(1)).tokens[0].tolist()
+        request.plan["stream"] = stream
+        alone += engine.run(request, make_output(1)).tokens[0].tolist()
     assert together == alone
 
 
@@ -141,7 +141,7 @@ def check_equal_logits(engine: Engine, kind: str) -> None:
     for size in SIZES:
         row = np.resize(np.array(FLAT[kind], dtype=F32), size)
         for settings, kept in (({}, size), ({"top_k": 4}, min(4, size)), ({"min_p": 1.0}, size)):
-            found = engine.kept_sets(make_job(row[np.newaxis], make_plan(1, **settings)))
+            found = engine.kept_sets(make_request(row[np.newaxis], make_plan(1, **settings)))
             assert found.tokens.tolist() == list(range(kept))
             assert found.masses.tolist() == [2**40] * kept
             token = engine.token(row, **settings, seed=8, position=2)

@@ -1,20 +1,24 @@
-"""How much an oracle has compared, and which engines its next case is held on.
+"""Count what an oracle test has compared, and choose the engines of its next case.
 
-The reference answers a case once; native, on every usable instruction set, is held to every answer.
-A call of the Numba engine costs as much as ten of native's: it meets one case in five. One of torch
-costs a hundred: it meets one in a hundred, and has an oracle of its own in test_torch_engine.py.
+The reference answers a case once. Native, on every usable instruction set, is compared on every
+case. A call of the Numba engine costs as much as ten of native's: it gets one case in five. A call
+of torch costs a hundred: it gets one in a hundred, and test_torch_engine.py has more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tests.support.engines import HELD, Engine
+from tests.support.engines import TESTED_ENGINES, Engine
 
-SHARES = {"numba": 5, "torch": 100} if any(engine.is_native for engine in HELD) else {"torch": 100}
+SHARES = (
+    {"numba": 5, "torch": 100}
+    if any(engine.is_native for engine in TESTED_ENGINES)
+    else {"torch": 100}
+)
 
 
-class Tally:
+class CoverageCounter:
     """Cases and logits that were compared so far: a row counts its V once, however many engines."""
 
     def __init__(self) -> None:
@@ -22,9 +26,9 @@ class Tally:
         self.held: Counter[Engine] = Counter()
 
     def engines(self) -> list[Engine]:
-        """Engines that the next row or job is held on."""
+        """Engines to compare on the next row or request."""
         self.asked += 1
-        return [one for one in HELD if (self.asked - 1) % SHARES.get(one.name, 1) == 0]
+        return [one for one in TESTED_ENGINES if (self.asked - 1) % SHARES.get(one.name, 1) == 0]
 
     def add(self, engines: list[Engine], cases: int, logits: int) -> None:
         """Count what was equal on these engines."""
@@ -33,9 +37,9 @@ class Tally:
         self.held.update(dict.fromkeys(engines, cases))
 
     def report(self, cases: int = 0, logits: int = 0) -> None:
-        """Say what was compared, on each engine, and fail where it is less than asked for."""
-        held = ", ".join(f"{self.held[one]} on {one.isa or one.name}" for one in HELD)
+        """Print what was compared on each engine; fail where it is less than required."""
+        held = ", ".join(f"{self.held[one]} on {one.isa or one.name}" for one in TESTED_ENGINES)
         print(f"{self.cases} cases, {self.logits:.2e} logits; equal: {held}")
         assert self.cases >= cases
         assert self.logits >= logits
-        assert all(self.held[one] for one in HELD)
+        assert all(self.held[one] for one in TESTED_ENGINES)

@@ -1,4 +1,4 @@
-"""What the tests share: plans, jobs, engines behind one face, hashes of rows, and latencies.
+"""What the tests share: plans, requests, engines with one interface, hashes of rows, and latencies.
 
 `PLAN_LAYOUT` is written out on purpose: it is the layout that the kernels read, and a test holds
 the package's own copy to it.
@@ -91,19 +91,19 @@ def sha256(*arrays: np.ndarray) -> str:
     return digest.hexdigest()
 
 
-# ---------------------------------------------------------------- jobs
+# ---------------------------------------------------------------- requests
 
 KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
 
 
-def make_job(
+def make_request(
     values: np.ndarray,
     plan: np.ndarray,
     vocabulary: int | None = None,
     reduction: str = "exact",
     **lists: Any,
 ) -> Job:
-    """A job; `lists` are the fields of its adjustments."""
+    """A request; `lists` are the fields of its adjustments."""
     fields = {"mask": None, "bias": None, "prompt": None, "output": None, **lists}
     adjustments = Adjustments(**fields) if lists else None
     columns = values.shape[1] if vocabulary is None else vocabulary
@@ -126,9 +126,9 @@ def row_of_csr(lists: Csr | None, b: int) -> Csr | None:
     return Csr(np.array([0, len(tokens)], dtype=np.int64), tokens, values)
 
 
-def row_of_job(job: Job, b: int) -> Job:
-    """The job of one of its rows alone."""
-    values, vocabulary, plan, adjustments, reduction = job
+def row_of_request(request: Job, b: int) -> Job:
+    """The request of one of its rows alone."""
+    values, vocabulary, plan, adjustments, reduction = request
     if adjustments is not None:
         mask, *lists = adjustments
         if mask is not None and len(mask) > 1:
@@ -137,10 +137,10 @@ def row_of_job(job: Job, b: int) -> Job:
     return Job(values[b : b + 1], vocabulary, plan[b : b + 1].copy(), adjustments, reduction)
 
 
-def make_outcome(
+def make_output(
     n_rows: int, draws: int = 1, forms: tuple[str, ...] = (), top_count: int = 0
 ) -> Outcome:
-    """Arrays for an engine to write in, full of what no engine answers."""
+    """Buffers for an engine's output, filled with values that no engine writes."""
     n_forms = len(forms)
     return Outcome(
         tokens=np.full((n_rows, draws), -7, dtype=np.int64),
@@ -156,7 +156,7 @@ def make_outcome(
 
 @dataclass(frozen=True)
 class KeptSets:
-    """Kept sets of a job in the rule's order, end to end, and the rows' statuses."""
+    """Kept sets of a request in the rule's order, end to end, and the rows' statuses."""
 
     tokens: np.ndarray
     masses: np.ndarray
@@ -170,7 +170,7 @@ class KeptSets:
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine, on one instruction set, behind the calls that tests need."""
+    """One engine on one instruction set, with the calls that tests make."""
 
     name: str
     isa: str | None = None
@@ -180,23 +180,23 @@ class Engine:
         return self.name == "native"
 
     def threads(self, *counts: int) -> tuple[int, ...]:
-        """Those numbers of threads that are worth asking for: all but native ignore the number."""
+        """Numbers of threads to test with: all engines but native ignore it."""
         return counts if self.is_native else counts[:1]
 
     @property
     def reductions(self) -> tuple[str, ...]:
         return ("exact",) if self.name in OF_TENSORS else ("exact", "fixed", "fast")
 
-    def run(self, job: Job, out: Outcome, n_threads: int = 1) -> Outcome:
-        """What the engine writes for a job; its plan and rows do not change."""
-        resolve(self.name, self.isa).run(job, out, isa=self.isa, n_threads=n_threads)
+    def run(self, request: Job, out: Outcome, n_threads: int = 1) -> Outcome:
+        """Run the engine on a request, and return `out`."""
+        resolve(self.name, self.isa).run(request, out, isa=self.isa, n_threads=n_threads)
         return out
 
     def sample(
         self, rows: np.ndarray, plan: np.ndarray, n_threads: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
         """Tokens and statuses of a batch, one draw a row."""
-        out = self.run(make_job(rows, plan), make_outcome(len(rows)), n_threads)
+        out = self.run(make_request(rows, plan), make_output(len(rows)), n_threads)
         return out.tokens[:, 0], out.status
 
     def token(self, row: np.ndarray, **settings: Any) -> int:
@@ -204,32 +204,34 @@ class Engine:
         tokens, _ = self.sample(row[np.newaxis], make_plan(1, **settings))
         return int(tokens[0])
 
-    def kept_sets(self, job: Job, status: np.ndarray | None = None, n_threads: int = 1) -> KeptSets:
-        """Kept sets of a job; `status` as an engine gets it."""
-        found = np.zeros(len(job.values), dtype=np.uint8) if status is None else status.copy()
+    def kept_sets(
+        self, request: Job, status: np.ndarray | None = None, n_threads: int = 1
+    ) -> KeptSets:
+        """Kept sets of a request; `status` as an engine gets it."""
+        found = np.zeros(len(request.values), dtype=np.uint8) if status is None else status.copy()
         kept_sets = resolve(self.name, self.isa).kept_sets
-        return KeptSets(*kept_sets(job, found, isa=self.isa, n_threads=n_threads), found)
+        return KeptSets(*kept_sets(request, found, isa=self.isa, n_threads=n_threads), found)
 
-    def law(self, name: str, job: Job) -> tuple[np.ndarray, np.ndarray]:
-        """A law of a job's whole rows, of shape (B, V) or (B, 1), and the statuses."""
+    def law(self, name: str, request: Job) -> tuple[np.ndarray, np.ndarray]:
+        """A law of a request's whole rows, of shape (B, V) or (B, 1), and the statuses."""
         out: np.ndarray
         if name == "logsumexp":
-            out = np.zeros(len(job.values))
+            out = np.zeros(len(request.values))
         else:
-            out = np.zeros((len(job.values), job.vocabulary), dtype=np.float32)
-        status = self.write_law(name, job, out)
+            out = np.zeros((len(request.values), request.vocabulary), dtype=np.float32)
+        status = self.write_law(name, request, out)
         return out.reshape(len(out), -1), status
 
-    def write_law(self, name: str, job: Job, out: np.ndarray, n_threads: int = 1) -> np.ndarray:
-        """Write a law of a job's rows; the statuses."""
-        status = np.zeros(len(job.values), dtype=np.uint8)
+    def write_law(self, name: str, request: Job, out: np.ndarray, n_threads: int = 1) -> np.ndarray:
+        """Write a law of a request's rows; the statuses."""
+        status = np.zeros(len(request.values), dtype=np.uint8)
         door = resolve(self.name, self.isa).write_law
-        door(name, job, out, status, isa=self.isa, n_threads=n_threads)
+        door(name, request, out, status, isa=self.isa, n_threads=n_threads)
         return status
 
     def kept_set(self, row: np.ndarray, **filters: Any) -> tuple[np.ndarray, np.ndarray]:
         """Kept tokens of one row, ascending, and their masses."""
-        sets = self.kept_sets(make_job(row[np.newaxis], make_plan(1, **filters)))
+        sets = self.kept_sets(make_request(row[np.newaxis], make_plan(1, **filters)))
         ascending = np.argsort(sets.tokens)
         return sets.tokens[ascending], sets.masses[ascending]
 
@@ -249,13 +251,15 @@ def usable_engines() -> list[Engine]:
     return [Engine("reference"), *numba, *torch, *(Engine("native", isa) for isa in isas)]
 
 
-HELD = [engine for engine in usable_engines() if engine.name != "reference"]
-"""The engines that are held to the reference's answers."""
+TESTED_ENGINES = [engine for engine in usable_engines() if engine.name != "reference"]
+"""The engines that are compared with the reference."""
 
-ANY_REDUCTION = [engine for engine in HELD if "fixed" in engine.reductions]
+REDUCTION_ENGINES = [engine for engine in TESTED_ENGINES if "fixed" in engine.reductions]
 """Those of them that have the reductions "fixed" and "fast"."""
 
-needs_held = pytest.mark.skipif(not HELD, reason="no engine but the reference is there")
+needs_tested_engine = pytest.mark.skipif(
+    not TESTED_ENGINES, reason="no engine but the reference is there"
+)
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
@@ -275,7 +279,7 @@ def differing(expected: Any, found: Any) -> list[str]:
 
 
 def latency_of(times: Iterable[int]) -> Latency:
-    """What has been told these times."""
+    """A `Latency` that has recorded some times."""
     latency = Latency()
     for time in times:
         latency.record(time)

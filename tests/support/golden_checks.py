@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
-from tests.support.engines import Engine, filters_of, make_outcome, make_plan, sha256
-from tests.support.golden_requests import FORMS, make_golden_job, sha256_of_told, told_of
+from tests.support.engines import Engine, filters_of, make_output, make_plan, sha256
+from tests.support.golden_requests import FORMS, make_golden_request, sha256_of_told, told_of
 from tests.support.golden_rows import make_row
 
 EXACT = Path(__file__).parents[1] / "golden" / f"rule-{reference.RULE_VERSION}.json"
@@ -67,20 +67,20 @@ def check_kept_sets(engine: Engine) -> None:
 
 def check_request_draws(engine: Engine, path: Path = EXACT, reduction: str = "exact") -> None:
     for case in requests(path):
-        out = engine.run(make_golden_job(case, reduction), make_outcome(1, draws=3))
+        out = engine.run(make_golden_request(case, reduction), make_output(1, draws=3))
         found = (int(out.status[0]), out.tokens[0].tolist(), int(out.kept_count[0]))
         assert found == (case["status"], case["tokens"], case["kept"]), case
 
 
 def check_request_kept_sets(engine: Engine) -> None:
     for case in requests():
-        kept = engine.kept_sets(make_golden_job(case))
+        kept = engine.kept_sets(make_golden_request(case))
         assert sha256(kept.tokens, kept.masses, kept.logits) == case["kept_sha256"], case
 
 
 def check_request_logprobs(engine: Engine) -> None:
     for case in requests():
-        out = engine.run(make_golden_job(case), make_outcome(1, forms=FORMS, top_count=5))
+        out = engine.run(make_golden_request(case), make_output(1, forms=FORMS, top_count=5))
         found = {
             "logprobs": [value.hex() for value in out.logprobs[:, 0].tolist()],
             "ranks": out.ranks[:, 0].tolist(),
@@ -95,7 +95,7 @@ def check_request_softmax(engine: Engine, path: Path = EXACT, reduction: str = "
     for case in requests(path):
         for name, answer in (case["laws"] or {}).items():
             function = name.removesuffix("_sha256")
-            out, _ = engine.law(function, make_golden_job(case, reduction))
+            out, _ = engine.law(function, make_golden_request(case, reduction))
             assert (float(out[0, 0]).hex() if function == name else sha256(out[0])) == answer, case
 
 
@@ -105,8 +105,8 @@ def check_fixed_draws(engine: Engine) -> None:
 
 def check_fixed_logprobs(engine: Engine) -> None:
     for case in requests(FIXED):
-        wanted = make_outcome(1, forms=FORMS, top_count=told_of(case["vocabulary"]))
-        out = engine.run(make_golden_job(case, "fixed"), wanted)
+        wanted = make_output(1, forms=FORMS, top_count=told_of(case["vocabulary"]))
+        out = engine.run(make_golden_request(case, "fixed"), wanted)
         assert [value.hex() for value in out.logprobs[:, 0].tolist()] == case["logprobs"], case
         assert sha256_of_told(out) == case["told_sha256"], case
 

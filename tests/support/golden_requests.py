@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.engines import Job, Outcome, csr, make_job, make_plan, sha256
+from tests.support.engines import Job, Outcome, csr, make_plan, make_request, sha256
 from tests.support.golden_rows import make_row, words
 
 FORMS = ("raw", "tempered", "processed")
@@ -34,8 +34,8 @@ def mask_of(recipe: dict[str, Any], seed: int) -> np.ndarray:
     return packed[np.newaxis]
 
 
-def make_golden_job(case: dict[str, Any], reduction: str = "exact") -> Job:
-    """The job of one case, of one row."""
+def make_golden_request(case: dict[str, Any], reduction: str = "exact") -> Job:
+    """The request of one case, of one row."""
     lists: dict[str, Any] = {}
     if case["mask"]:
         lists["mask"] = mask_of(case["mask"], case["row"]["seed"])
@@ -47,11 +47,11 @@ def make_golden_job(case: dict[str, Any], reduction: str = "exact") -> Job:
             lists[name] = csr([case[name]])
     plan = make_plan(1, **case["settings"])
     values = values_of(case["row"])[np.newaxis]
-    return make_job(values, plan, case["vocabulary"], reduction, **lists)
+    return make_request(values, plan, case["vocabulary"], reduction, **lists)
 
 
 def told_of(vocabulary: int) -> int:
-    """How many top tokens a golden job in fixed is told of."""
+    """How many top tokens a golden request in fixed is told of."""
     return min(vocabulary, 300)
 
 

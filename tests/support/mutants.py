@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support import border_checks, golden_checks
-from tests.support.engines import Engine, make_job, make_plan
+from tests.support.engines import Engine, make_plan, make_request
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def every_bit_of_u(engine: Engine) -> None:
 
 def streams(engine: Engine) -> None:
     row = (np.random.default_rng(5).standard_normal((1, 32)) * 1.2).astype(np.float32)
-    border_checks.check_draws_are_streams(engine, make_job(row, make_plan(1, seed=2024)))
+    border_checks.check_draws_are_streams(engine, make_request(row, make_plan(1, seed=2024)))
 
 
 def steps_of_top_p(engine: Engine) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
-from tests.support.engines import Engine, Outcome, make_outcome
+from tests.support.engines import Engine, Outcome, make_output
 from tests.support.random_requests import random_forms, random_top_count
 from tests.support.random_rows import TEMPERATURES
 
@@ -24,12 +24,12 @@ def random_answer_shape(rng: np.random.Generator, vocabulary: int) -> dict[str, 
 
 
 def answer(
-    engine: Engine, job: Any, status: np.ndarray, n_threads: int = 1, **shape: Any
+    engine: Engine, request: Any, status: np.ndarray, n_threads: int = 1, **shape: Any
 ) -> Outcome:
-    """What an engine writes for a request; `shape` as `make_outcome` takes it."""
-    out = make_outcome(len(job.values), **shape)
+    """What an engine writes for a request; `shape` as `make_output` takes it."""
+    out = make_output(len(request.values), **shape)
     out.status[:] = status
-    return engine.run(job, out, n_threads)
+    return engine.run(request, out, n_threads)
 
 
 def joined(outs: list[Outcome]) -> Outcome:

@@ -1,4 +1,4 @@
-"""Logits in every form that a prepared call may be given, and what the general way is known by."""
+"""Logits in every form that prepared calls take, and comparisons of their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.engines import same_bits
-from tests.support.random_requests import anywhere
+from tests.support.random_requests import in_random_layout
 from tests.support.random_rows import Rng, pick
 
 try:
@@ -77,7 +77,7 @@ def in_some_form(rng: Rng, rows: np.ndarray, folder: Any) -> Any:
         return np.load(folder / "rows.npy", mmap_mode="r")
 
     forms = [
-        *[lambda: anywhere(rng, rows)] * 3,
+        *[lambda: in_random_layout(rng, rows)] * 3,
         *(frozen, mapped),
         lambda: rows.view(Labelled),
         lambda: ByDlpack(rows),

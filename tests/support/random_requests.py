@@ -1,4 +1,4 @@
-"""Random jobs: batches whose rows differ in everything that an engine can be asked for."""
+"""Random requests: batches whose rows differ in everything that an engine can be asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastsample.engines import reference
 from fastsample.engines.plan import write_stages
 from fastsample.engines.reference.engine import filters
 from fastsample.verification.memory import laid_out
-from tests.support.engines import BAD_PARAM, FILTERS_OFF, Job, csr, make_job, make_plan
+from tests.support.engines import BAD_PARAM, FILTERS_OFF, Job, csr, make_plan, make_request
 from tests.support.random_rows import KINDS, MAX, Rng, pick, random_draws, random_filters
 
 F32 = np.float32
@@ -56,20 +56,20 @@ DTYPES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
     "bfloat16": bfloat16_rows,
 }
 
-# ---------------------------------------------------------------- places in memory
+# ---------------------------------------------------------------- memory layouts
 
 
-def anywhere(rng: Rng, rows: np.ndarray) -> np.ndarray:
-    """The same rows somewhere in memory: reversed, transposed, padded, unaligned or plain."""
+def in_random_layout(rng: Rng, rows: np.ndarray) -> np.ndarray:
+    """The same rows in a random layout: reversed, transposed, padded, unaligned or contiguous."""
     n_rows, columns = rows.shape
     item = rows.dtype.itemsize
     lead = int(rng.integers(0, 4))
     step = int(rng.choice([item, item, item, -item, 2 * item, 3 * item, 2 * item + 1]))
     gap = int(rng.choice([0, item, 1, 64]))
-    way = rng.integers(4)
-    if way == 0:
+    layout = rng.integers(4)
+    if layout == 0:
         return rows
-    if way == 1 and columns > 1:
+    if layout == 1 and columns > 1:
         return laid_out(rows, item, n_rows * item + gap, lead)
     sign = int(rng.choice([1, -1]))
     return laid_out(rows, sign * (columns * abs(step) + gap), step, lead)
@@ -170,7 +170,7 @@ def random_min_keep(rng: Rng, size: int) -> int:
 
 
 def random_settings(rng: Rng, size: int) -> dict[str, Any]:
-    """Settings of one row that a caller could have given: a filter in use has its stage."""
+    """Valid settings of one row: a filter in use has its stage."""
     stages = random_stages(rng)
     filters = random_filters(rng, size)
     off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -183,7 +183,7 @@ def random_settings(rng: Rng, size: int) -> dict[str, Any]:
 
 
 def random_plan(rng: Rng, n_rows: int, size: int) -> np.ndarray:
-    """A record for each row, with draws on streams that leave room for more."""
+    """A record for each row; 63 more streams can follow each."""
     plan = np.concatenate([make_plan(1, **random_settings(rng, size)) for _ in range(n_rows)])
     for name, values in random_draws(rng, n_rows).items():
         plan[name] = values
@@ -191,14 +191,14 @@ def random_plan(rng: Rng, n_rows: int, size: int) -> np.ndarray:
     return plan
 
 
-def random_job(rng: Rng, n_rows: int, columns: int, reduction: str = "exact") -> Job:
+def random_request(rng: Rng, n_rows: int, columns: int, reduction: str = "exact") -> Job:
     vocabulary = columns if rng.random() < 0.7 else int(rng.integers(1, columns + 1))
     rows = pick(rng, list(DTYPES.values()))(rng, n_rows, columns)
-    values = anywhere(rng, rows)
+    values = in_random_layout(rng, rows)
     values.flags.writeable = False
     lists = random_lists(rng, n_rows, vocabulary, columns) if rng.random() < 0.7 else {}
     plan = random_plan(rng, n_rows, vocabulary)
-    return make_job(values, plan, vocabulary, reduction, **lists)
+    return make_request(values, plan, vocabulary, reduction, **lists)
 
 
 def random_forms(rng: Rng) -> tuple[str, ...]:
@@ -210,17 +210,17 @@ def random_top_count(rng: Rng, vocabulary: int) -> int:
 
 
 def random_status(rng: Rng, n_rows: int) -> np.ndarray:
-    """As a row comes: good, or marked for its parameters."""
+    """Statuses on input: OK, or BAD_PARAM."""
     return np.where(rng.random(n_rows) < 0.05, BAD_PARAM, 0).astype(np.uint8)
 
 
-def alike(job: Job) -> Job:
-    """The job with one order of stages and one set of scopes for all rows, as `sample` has them."""
-    plan = job.plan.copy()
+def alike(request: Job) -> Job:
+    """The request with the stages and scopes of its first row in all rows, as in `sample`."""
+    plan = request.plan.copy()
     for name in ("repetition_scope", "frequency_scope", "presence_scope"):
         plan[name] = plan[name][0]
     restage(plan, filters(plan[0])["stages"])
-    return job._replace(plan=plan)
+    return request._replace(plan=plan)
 
 
 def restage(plan: np.ndarray, first: tuple[str, ...], **columns: Any) -> None:

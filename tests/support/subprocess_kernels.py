@@ -1,7 +1,7 @@
-"""An engine for tests: kernels that were compiled for another processor, emulated, behind a pipe.
+"""An engine for tests: a program of the kernels, perhaps emulated, at the other end of a pipe.
 
-A job goes in as the fields of `Asked` in subprocess_kernels.cpp, then as arrays, each its number of
-bytes (-1 for none) and these; answers come back as such arrays.
+A request is sent as the fields of `Asked` in subprocess_kernels.cpp, then as arrays: the number of
+bytes of each (-1 for none) and the bytes. Results are such arrays.
 """
 
 from __future__ import annotations
@@ -54,9 +54,11 @@ class SubprocessEngine(Engine):
 
     process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, door: int, job: Job, draws: int = 1, forms: int = 0, top_count: int = 0) -> None:
-        """Send a job."""
-        values, vocabulary, plan, adjustments, reduction = job
+    def ask(
+        self, door: int, request: Job, draws: int = 1, forms: int = 0, top_count: int = 0
+    ) -> None:
+        """Send a request."""
+        values, vocabulary, plan, adjustments, reduction = request
         mask, *lists = adjustments or Adjustments(None, None, None, None)
         covered = (0, 0, 0)
         if mask is not None:
@@ -74,24 +76,26 @@ class SubprocessEngine(Engine):
         assert self.process is not None and self.process.stdin is not None
         self.process.stdin.flush()
 
-    def run(self, job: Job, out: Outcome, n_threads: int = 1) -> Outcome:
+    def run(self, request: Job, out: Outcome, n_threads: int = 1) -> Outcome:
         """As the other engines; the forms come in their usual order."""
-        self.ask(SAMPLE, job, out.tokens.shape[1], len(out.forms), out.top_tokens.shape[2])
+        self.ask(SAMPLE, request, out.tokens.shape[1], len(out.forms), out.top_tokens.shape[2])
         names = ("tokens", "kept_count", "logprobs", "ranks", "top_tokens", "top_logprobs")
         for name in (*names, "status"):
             target = getattr(out, name)
             target[...] = self._read(target.dtype).reshape(target.shape)
         return out
 
-    def kept_sets(self, job: Job, status: np.ndarray | None = None, n_threads: int = 1) -> KeptSets:
-        self.ask(KEPT_SETS, job)
+    def kept_sets(
+        self, request: Job, status: np.ndarray | None = None, n_threads: int = 1
+    ) -> KeptSets:
+        self.ask(KEPT_SETS, request)
         kinds = (np.int64, np.uint64, np.float32, np.int64, np.uint8)
         return KeptSets(*(self._read(kind) for kind in kinds))
 
-    def law(self, name: str, job: Job) -> tuple[np.ndarray, np.ndarray]:
-        self.ask(LAWS[name], job)
+    def law(self, name: str, request: Job) -> tuple[np.ndarray, np.ndarray]:
+        self.ask(LAWS[name], request)
         out = self._read(np.float64 if name == "logsumexp" else np.float32)
-        return out.reshape(len(job.values), -1), self._read(np.uint8)
+        return out.reshape(len(request.values), -1), self._read(np.uint8)
 
     def _write(self, data: bytes) -> None:
         assert self.process is not None and self.process.stdin is not None

@@ -16,7 +16,7 @@ import pytest
 
 import fastsample
 from fastsample import Sampler, Status, engines, sample
-from tests.support.engines import Engine, csr, make_job, make_outcome, make_plan
+from tests.support.engines import Engine, csr, make_output, make_plan, make_request
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -387,8 +387,8 @@ def test_the_operator_is_the_engine() -> None:
     plan["stream"] = range(2, 3 * B, 3)
     plan["repetition_penalty"], plan["frequency_penalty"] = 1.1, 0.1
     plan["presence_penalty"] = 0.1
-    job = make_job(values.numpy(), plan, output=csr(HISTORY))
-    out = Engine("reference").run(job, make_outcome(B))
+    request = make_request(values.numpy(), plan, output=csr(HISTORY))
+    out = Engine("reference").run(request, make_output(B))
     assert tokens.tolist() == out.tokens.tolist()
 
 

@@ -1,4 +1,4 @@
-"""The torch engine gives native's bits: random jobs, real rows, and the limbs of wide integers."""
+"""The torch engine gives native's bits: random requests, recorded rows, 64-bit arithmetic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
-from tests.support.against_native import CHAINS, hold_chain, hold_jobs, hold_largest, hold_recorded
+from tests.support.against_native import (
+    CHAINS,
+    compare_chain,
+    compare_largest,
+    compare_recorded,
+    compare_requests,
+)
 from tests.support.engines import Engine
 
 torch = pytest.importorskip("torch")
@@ -33,17 +39,17 @@ def _one_thread() -> Any:
     torch.set_num_threads(before)
 
 
-# ---------------------------------------------------------------- jobs
+# ---------------------------------------------------------------- requests
 
 
-def test_jobs() -> None:
-    hold_jobs(TORCH, (71, 0), COLUMNS, 5_000)
+def test_requests() -> None:
+    compare_requests(TORCH, (71, 0), COLUMNS, 5_000)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(1, 5))
-def test_more_jobs(part: int) -> None:
-    hold_jobs(TORCH, (71, part), COLUMNS, 25_000)
+def test_more_requests(part: int) -> None:
+    compare_requests(TORCH, (71, part), COLUMNS, 25_000)
 
 
 # ---------------------------------------------------------------- whole vocabularies
@@ -52,22 +58,22 @@ def test_more_jobs(part: int) -> None:
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any], dtype: Any) -> None:
-    hold_chain(TORCH, chain, dtype)
+    compare_chain(TORCH, chain, dtype)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
-    hold_largest(TORCH, chain)
+    compare_largest(TORCH, chain)
 
 
 def test_recorded_rows() -> None:
-    hold_recorded(TORCH, 73, 64)
+    compare_recorded(TORCH, 73, 64)
 
 
 @pytest.mark.nightly
 def test_recorded_rows_often() -> None:
-    hold_recorded(TORCH, 74, 1_000)
+    compare_recorded(TORCH, 74, 1_000)
 
 
 # ---------------------------------------------------------------- limbs

@@ -12,8 +12,8 @@ from fastsample.engines.reference.engine import filters
 from fastsample.inputs.arrays import in_form_of
 from fastsample.params.table import BY_NAME, STAGES
 from fastsample.params.validation import SCOPE_CODES
-from tests.support.engines import HELD, Engine, Job, column_of, make_outcome, same_bits
-from tests.support.random_requests import FORMS, alike, random_job, restage
+from tests.support.engines import TESTED_ENGINES, Engine, Job, column_of, make_output, same_bits
+from tests.support.random_requests import FORMS, alike, random_request, restage
 from tests.support.random_rows import Rng, pick
 
 torch = pytest.importorskip("torch")
@@ -23,7 +23,7 @@ from fastsample.engines.torch import from_numpy as lay  # noqa: E402
 
 NUMBERS = (*lay.REALS, *lay.WHOLES, *lay.PLACE)
 
-HOLDER = next((engine for engine in HELD if engine.is_native), Engine("reference"))
+HOLDER = next((engine for engine in TESTED_ENGINES if engine.is_native), Engine("reference"))
 THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
 PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
 WHOLES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -177,21 +177,21 @@ def typed_column(plan: np.ndarray, name: str) -> np.ndarray:
     return column_of(plan, name).astype(BY_NAME[name].dtype)
 
 
-def mixture(rng: Rng, job: Job) -> dict[str, Any]:
-    """The arguments of `sample` for a job, each of them of the host or a tensor."""
+def mixture(rng: Rng, request: Job) -> dict[str, Any]:
+    """The arguments of `sample` for a request, each of them of the host or a tensor."""
     named = {number: name for name, number in SCOPE_CODES.items()}
-    scopes = lay.scopes_of(job.plan)
-    lists = lay.adjustments_of(job.adjustments, np.arange(len(job.plan)), scopes)
+    scopes = lay.scopes_of(request.plan)
+    lists = lay.adjustments_of(request.adjustments, np.arange(len(request.plan)), scopes)
     return {
         **{
-            name: numbers_of(rng, column_of(job.plan, name).astype(BY_NAME[name].dtype))
+            name: numbers_of(rng, column_of(request.plan, name).astype(BY_NAME[name].dtype))
             for name in NUMBERS
         },
         **{name: named.get(scope, scope) for name, scope in zip(lay.SCOPES, scopes, strict=True)},
         **{"mask": lists.mask, "prompt": lists.prompt, "output": lists.output},
         "bias": None if lists.bias is None else (lists.bias_tokens, lists.bias),
-        "stages": filters(job.plan[0])["stages"],
-        "valid_vocab": job.vocabulary,
+        "stages": filters(request.plan[0])["stages"],
+        "valid_vocab": request.vocabulary,
     }
 
 
@@ -208,14 +208,14 @@ def check_mixture(seed: tuple[int, ...]) -> int:
     """Hold a random call to the engine that the oracle holds; how many rows."""
     rng = np.random.default_rng(seed)
     n_rows = int(rng.integers(1, 9))
-    job = alike(random_job(rng, n_rows, int(pick(rng, (1, 64, 65, 700)))))
+    request = alike(random_request(rng, n_rows, int(pick(rng, (1, 64, 65, 700)))))
     for name in NUMBERS:
         if rng.random() < 0.4:
-            make_constant(job.plan, name)
-    count = int(rng.integers(0, min(4, job.vocabulary)))
-    expected = HOLDER.run(job, make_outcome(n_rows, forms=FORMS, top_count=count))
-    logits = in_form_of(torch.empty(0), np.array(job.values))
-    found = sample(logits, **mixture(rng, job), logprobs=count, form=FORMS, **THERE)
+            make_constant(request.plan, name)
+    count = int(rng.integers(0, min(4, request.vocabulary)))
+    expected = HOLDER.run(request, make_output(n_rows, forms=FORMS, top_count=count))
+    logits = in_form_of(torch.empty(0), np.array(request.values))
+    found = sample(logits, **mixture(rng, request), logprobs=count, form=FORMS, **THERE)
     for name in ("status", "kept_count", "logprobs", "ranks", "top_tokens", "top_logprobs"):
         assert same_bits(getattr(expected, name), getattr(found, name).numpy()), (seed, name)
     assert expected.tokens[:, 0].tolist() == found.tokens.tolist(), seed

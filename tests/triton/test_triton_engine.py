@@ -1,4 +1,4 @@
-"""The Triton engine gives native's bits: random jobs, wide rows and recorded ones, and `sample`.
+"""The Triton engine gives native's bits: random requests, wide and recorded rows, and `sample`.
 
 Without a GPU the kernels run in Triton's interpreter, which conftest.py asks for. Its time goes by
 operations, so few rows of whole vocabularies are held by day.
@@ -16,13 +16,13 @@ from fastsample import Sampler, engines, sample
 from tests.support.against_native import (
     CHAINS,
     HOLDER,
-    hold_chain,
-    hold_jobs,
-    hold_largest,
-    hold_recorded,
-    hold_rows,
+    compare_chain,
+    compare_largest,
+    compare_recorded,
+    compare_requests,
+    compare_rows,
 )
-from tests.support.engines import Engine, Job, differing, make_job, make_outcome, make_plan
+from tests.support.engines import Engine, Job, differing, make_output, make_plan, make_request
 from tests.support.random_requests import restage
 from tests.support.random_rows import Rng
 
@@ -64,7 +64,7 @@ def logits() -> Any:
     return torch.from_numpy(values)
 
 
-# ---------------------------------------------------------------- jobs
+# ---------------------------------------------------------------- requests
 
 
 ORDERS = (
@@ -75,22 +75,22 @@ ORDERS = (
 )
 
 
-def short(job: Job, rng: Rng) -> Job:
-    """A job whose rows need few first tokens, in every order of stages that lets the host know."""
-    plan = job.plan.copy()
+def short(request: Job, rng: Rng) -> Job:
+    """A request with small top_k, in every order of stages for which the top-k path is enough."""
+    plan = request.plan.copy()
     borders = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256]
     top_k = rng.integers(1, rng.choice(borders), size=len(plan), endpoint=True)
     restage(plan, ORDERS[rng.integers(len(ORDERS))], top_k=top_k)
     plan["min_keep"] = np.minimum(plan["min_keep"], rng.integers(1, 9, len(plan)))
-    return job._replace(plan=plan)
+    return request._replace(plan=plan)
 
 
-def test_jobs_of_first_tokens() -> None:
-    hold_jobs(TRITON, (91, 0), COLUMNS, 300, short)
+def test_requests_of_topk_path() -> None:
+    compare_requests(TRITON, (91, 0), COLUMNS, 300, short)
 
 
-def test_jobs() -> None:
-    hold_jobs(TRITON, (92, 0), COLUMNS[:-1], 40)
+def test_requests() -> None:
+    compare_requests(TRITON, (92, 0), COLUMNS[:-1], 40)
 
 
 def test_totals_and_kept_sets_are_native_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,19 +102,19 @@ def test_totals_and_kept_sets_are_native_s(monkeypatch: pytest.MonkeyPatch) -> N
     for n_rows, top_k in ((40, 50), (4, 300)):
         temperatures = np.linspace(0.2, 3, n_rows)
         plan = make_plan(n_rows, seed=1, temperature=temperatures, top_k=top_k, top_p=0.97)
-        job = make_job(values[:n_rows], plan)
-        TRITON.run(job, make_outcome(n_rows))
-        sets = HOLDER.kept_sets(job)
+        request = make_request(values[:n_rows], plan)
+        TRITON.run(request, make_output(n_rows))
+        sets = HOLDER.kept_sets(request)
         expected = np.add.reduceat(sets.masses, sets.offsets[:-1])
         assert drawn.pop().total.tolist() == expected.tolist()
-        assert differing(sets, TRITON.kept_sets(job)) == []
+        assert differing(sets, TRITON.kept_sets(request)) == []
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("part", range(1, 5))
-def test_more_jobs(part: int) -> None:
-    hold_jobs(TRITON, (91, part), COLUMNS, 2_000, short)
-    hold_jobs(TRITON, (92, part), COLUMNS, 600)
+def test_more_requests(part: int) -> None:
+    compare_requests(TRITON, (91, part), COLUMNS, 2_000, short)
+    compare_requests(TRITON, (92, part), COLUMNS, 600)
 
 
 # ---------------------------------------------------------------- whole vocabularies
@@ -126,7 +126,7 @@ def test_more_jobs(part: int) -> None:
     ids=str,
 )
 def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any]) -> None:
-    hold_chain(TRITON, chain, np.float16)
+    compare_chain(TRITON, chain, np.float16)
 
 
 @pytest.mark.nightly
@@ -134,19 +134,19 @@ def test_wide_rows() -> None:
     rng = np.random.default_rng(95)
     for _ in range(4):
         values = (rng.standard_normal((8, 262_144)) * rng.uniform(0.5, 8)).astype(np.float32)
-        hold_rows(TRITON, values, rng)
+        compare_rows(TRITON, values, rng)
 
 
 # The chains without a search, which takes a minute for such a row where Triton is interpreted.
 @pytest.mark.nightly
 @pytest.mark.parametrize("chain", ({}, CHAINS[2], {"min_p": 0.01}), ids=str)
 def test_the_largest_vocabulary(chain: dict[str, Any]) -> None:
-    hold_largest(TRITON, chain)
+    compare_largest(TRITON, chain)
 
 
 @pytest.mark.nightly
 def test_recorded_rows() -> None:
-    hold_recorded(TRITON, 92, 64)
+    compare_recorded(TRITON, 92, 64)
 
 
 @pytest.mark.parametrize("size", [1, 63, 65, 4096])
