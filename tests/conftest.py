@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fastsample.engines import has_numba, has_torch
+from fastsample.engines import is_installed
 from tests.support.engines import Engine, native, usable_engines
 
 # Triton reads it when it is first loaded. On a machine with a GPU, TRITON_INTERPRET=0 takes that.
@@ -47,8 +47,8 @@ def require_rows() -> None:
 
 
 def _engine_params() -> list[object]:
-    absent = () if has_numba() else pytest.mark.skip(reason="numba is not installed")
-    without = () if has_torch() else pytest.mark.skip(reason="torch is not installed")
+    absent = () if is_installed("numba") else pytest.mark.skip(reason="numba is not installed")
+    without = () if is_installed("torch") else pytest.mark.skip(reason="torch is not installed")
     params: list[object] = [
         pytest.param(Engine("reference"), id="reference"),
         pytest.param(Engine("numba"), id="numba", marks=absent),

@@ -11,10 +11,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,10 +21,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from fastsample import reduce_sum
-from fastsample.api import reduce_sum as reduce
 from fastsample.engines.reference import sums as reference_sums
 from tests.support.api_rows import frozen, ml_dtypes, torch, with_ml_dtypes, with_torch
-from tests.support.engines import native
+from tests.support.engines import NATIVE, native, without_modules
 from tests.support.hypothesis_rows import PROFILE
 from tests.support.isa_programs import FLAGS
 from tests.support.number_arrays import DTYPES, SIZES, any_bits, bits, by_fractions, kinds, spread
@@ -38,12 +35,6 @@ THREADS = (1, 2, 3, 8)
 LOWS = (12, 17, 20, 29, 30, 50, 58, 59, 70, 71, 95, 99, 100, 111, 125, 147, 1073)
 MODE_NAMES = ("exact", "fixed", "fast")
 PROMISES = ("exact", "fixed")
-
-
-@contextmanager
-def without_native() -> Iterator[None]:
-    with mock.patch.object(reduce, "has_native", lambda: False):
-        yield
 
 
 # ---------------------------------------------------------------- every way to run
@@ -324,7 +315,7 @@ def test_denormals_count_where_others_flush_them(dtype: Any) -> None:
 def test_without_the_extension(reduction: str) -> None:
     values = spread(np.random.default_rng(2), 30_000, np.float32, 30).reshape(100, 300).T
     expected = bits(reduce_sum(values, reduction))
-    with without_native():
+    with without_modules(NATIVE):
         assert bits(reduce_sum(values, reduction, n_threads=2)) == expected
         assert reduce_sum(values, "fast") == pytest.approx(reduce_sum(values), rel=1e-4)
 

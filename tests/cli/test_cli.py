@@ -24,9 +24,9 @@ import fastsample
 from fastsample import engines
 from fastsample.cli.app import app
 from fastsample.cli.table import visible
-from fastsample.engines import has_numba, has_torch, has_triton
+from fastsample.engines import is_installed
 from fastsample.params.table import STAGE_PARAMETERS
-from tests.support.engines import native
+from tests.support.engines import NATIVE, native, without_modules
 
 WORDS = [" the", "a b", "\n", "[bold]", "x", "\t", "z"]
 LOGITS = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
@@ -340,8 +340,8 @@ def test_info_lists_engines_and_instruction_sets():
     assert facts["engine"] == facts["engines"][0]
     assert "reference" in facts["engines"]
     assert ("native" in facts["engines"]) == (native is not None) == (facts["isa"] is not None)
-    has = {"numba": has_numba(), "torch": has_torch(), "triton": has_triton()}
-    for name, there in has.items():
+    for name in ("numba", "torch", "triton"):
+        there = is_installed(name)
         assert (name in facts["engines"]) == there == (facts[name] is not None)
         if there:
             assert facts[name] == importlib.import_module(name).__version__
@@ -388,15 +388,11 @@ def test_info_loads_no_engine():
 
 
 @pytest.mark.parametrize("with_numba", [True, False])
-def test_info_without_the_extension(monkeypatch, with_numba):
-    for module in (engines, importlib.import_module("fastsample.api.info")):
-        monkeypatch.setattr(module, "has_native", lambda: False)
-    monkeypatch.setattr(engines, "has_numba", lambda: with_numba)
-    monkeypatch.setattr(engines, "has_torch", lambda: False)
-    monkeypatch.setattr(engines, "has_triton", lambda: False)
-    if with_numba and not has_numba():
+def test_info_without_the_extension(with_numba):
+    if with_numba and not is_installed("numba"):
         pytest.skip("numba is not installed")
-    page = run("info").stdout
+    with without_modules(NATIVE, "torch", *(() if with_numba else ("numba",))):
+        page = run("info").stdout
     found = ["numba", "reference"] if with_numba else ["reference"]
     assert f"engines:       {', '.join(found)}\n" in page
     assert f"engine:        {found[0]}\n" in page

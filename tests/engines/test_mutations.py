@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fastsample
-from fastsample.engines import has_numba
+from fastsample.engines import is_installed
 from tests.support import golden_checks
 from tests.support.engines import Engine
 from tests.support.mutants import OF_NUMBA, OF_THE_KERNELS, OF_THE_REFERENCE, Mutant
@@ -54,7 +54,7 @@ def in_python(engine: str) -> list[Mutant]:
 
 
 def needs(engine: str) -> None:
-    if engine == "numba" and not has_numba():
+    if engine == "numba" and not is_installed("numba"):
         pytest.skip("numba is not installed")
 
 

@@ -20,16 +20,18 @@ import pytest
 import fastsample
 from fastsample import engines
 from tests.support.engines import (
+    NATIVE,
     PLAN_LAYOUT,
     Engine,
     differing,
     make_output,
     make_plan,
     make_request,
+    without_modules,
 )
 
 numba = pytest.importorskip("numba")
-if not engines.has_numba():
+if not engines.is_installed("numba"):
     pytest.skip("the engine does not know this processor's float mode", allow_module_level=True)
 
 # Numba is there: what is imported here needs it.
@@ -68,16 +70,13 @@ for room in (draw, fixed, float_mode, mass, ordinal, select):
 
 
 @pytest.mark.parametrize(
-    ("has_native", "has_numba", "name"),
-    [(True, True, "native"), (False, True, "numba"), (False, False, "reference")],
+    ("absent", "name"),
+    [((), "native"), ((NATIVE,), "numba"), ((NATIVE, "numba"), "reference")],
 )
-def test_auto_takes_the_fastest_that_is_there(has_native: bool, has_numba: bool, name: str) -> None:
-    if has_native and not engines.has_native():
+def test_auto_takes_the_fastest_that_is_there(absent: tuple[str, ...], name: str) -> None:
+    if not absent and not engines.is_installed("native"):
         pytest.skip("fastsample._native is not built")
-    with (
-        mock.patch.object(engines, "has_native", lambda: has_native),
-        mock.patch.object(engines, "has_numba", lambda: has_numba),
-    ):
+    with without_modules(*absent):
         assert engines.resolve().name == engines.resolve("auto").name == name
 
 
@@ -85,7 +84,7 @@ def test_without_the_extension_calls_go_through() -> None:
     rows = np.random.default_rng(1).normal(size=(4, 700)).astype(np.float32)
     how: dict[str, Any] = {"top_p": 0.9, "seed": 3, "position": 5, "stream": "row"}
     expected = fastsample.sample(rows, **how, engine="reference").tokens
-    with mock.patch.object(engines, "has_native", lambda: False):
+    with without_modules(NATIVE):
         assert fastsample.sample(rows, **how).tokens.tolist() == expected.tolist()
 
 

@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 import fastsample
-from fastsample.engines import has_native
+from fastsample.engines import is_installed
 
-NATIVE_ISAS = fastsample.info()["isa_usable"] if has_native() else ()
+NATIVE_ISAS = fastsample.info()["isa_usable"] if is_installed("native") else ()
 Row = NDArray[np.float32]
 LANES = {"baseline": 4, "neon": 4, "x86-64-v3": 8, "x86-64-v4": 16}
 BLOCK = 128

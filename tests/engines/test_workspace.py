@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fastsample.engines import has_native
+from fastsample.engines import is_installed
 
 MEASURE = """
 import numpy as np
@@ -32,7 +32,7 @@ print((resident() - before) / row.nbytes)
 """
 
 
-@pytest.mark.skipif(not has_native(), reason="fastsample._native is not built")
+@pytest.mark.skipif(not is_installed("native"), reason="fastsample._native is not built")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_workspace_is_smaller_than_one_and_a_half_rows() -> None:
     result = subprocess.run(

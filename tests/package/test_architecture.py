@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import fastsample
-from fastsample.engines import has_native
+from fastsample.engines import is_installed
 from tests.support.case_loop import CaseLoop
 
 PACKAGE = Path(fastsample.__file__).parent
@@ -32,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "api": {"_native", "_version", "params.*", "inputs.*", "engines.*"},
     "inputs": {"params.*"},
     "params": set(),
-    "engines": {"engines.*"},
+    "engines": {"engines.*", *TABLE},
     "engines.plan": {"params.*"},
     "engines.execution": {"engines", "engines.contract", "engines.reference.*"},
     "engines.contract": {"inputs.*", *TABLE},
@@ -227,7 +227,7 @@ def test_signatures_have_the_fields_and_their_defaults() -> None:
                         assert parameters[field.name].default == field.default
 
 
-@pytest.mark.skipif(not has_native(), reason="fastsample._native is not built")
+@pytest.mark.skipif(not is_installed("native"), reason="fastsample._native is not built")
 def test_the_stub_is_the_extension() -> None:
     from fastsample import _native
 
@@ -274,7 +274,7 @@ def test_examples_in_docstrings_run() -> None:
     built = {"engines.native", "api.threads"}
     with CaseLoop() as cases:
         for module in SOURCES:
-            if module == "__main__" or (module in built and not has_native()):
+            if module == "__main__" or (module in built and not is_installed("native")):
                 continue
             with cases.case(module):
                 if not missing_extra(module):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fastsample
-from fastsample.engines import OF_TENSORS
+from fastsample.engines import TENSOR_ENGINES
 from fastsample.verification.invariants import INVARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,7 +147,7 @@ def test_functions_that_pages_name_exist() -> None:
 
 
 def test_the_api_guide_lists_every_engine_parameter_and_invariant() -> None:
-    engines = ("native", "numba", "reference", *OF_TENSORS)
+    engines = ("native", "numba", "reference", *TENSOR_ENGINES)
     assert [name for name in engines if f'\n- `"{name}"`: ' not in API] == []
     assert [one.name for one in INVARIANTS if f"\n| {one.name} | " not in API] == []
     fields = fastsample.SamplingParams.__dataclass_fields__

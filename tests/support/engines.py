@@ -7,15 +7,17 @@ the package's own copy to it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from fastsample import Latency
-from fastsample.engines import OF_TENSORS, has_numba, has_torch, reference, resolve
+from fastsample import Latency, engines
+from fastsample.engines import ENGINES, is_installed, reference, resolve
 from fastsample.engines.contract import Job, Outcome
 from fastsample.engines.plan import write_stages
 from fastsample.inputs.logits_processors import Adjustments, Csr
@@ -167,6 +169,17 @@ class KeptSets:
 
 # ---------------------------------------------------------------- engines
 
+NATIVE = "fastsample._native"
+"""The module that the native engine requires."""
+
+
+@contextmanager
+def without_modules(*absent: str) -> Iterator[None]:
+    """Let the registry of engines find all installed modules but some."""
+    found = engines.has_module
+    with mock.patch.object(engines, "has_module", lambda name: name not in absent and found(name)):
+        yield
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -185,7 +198,7 @@ class Engine:
 
     @property
     def reductions(self) -> tuple[str, ...]:
-        return ("exact",) if self.name in OF_TENSORS else ("exact", "fixed", "fast")
+        return ENGINES[self.name].reductions
 
     def run(self, request: Job, out: Outcome, n_threads: int = 1) -> Outcome:
         """Run the engine on a request, and return `out`."""
@@ -246,9 +259,8 @@ class Engine:
 def usable_engines() -> list[Engine]:
     """Reference, Numba and torch where installed, and native on every usable instruction set."""
     isas = native.isa_usable() if native else ()
-    numba = [Engine("numba")] if has_numba() else []
-    torch = [Engine("torch")] if has_torch() else []
-    return [Engine("reference"), *numba, *torch, *(Engine("native", isa) for isa in isas)]
+    others = [Engine(name) for name in ("numba", "torch") if is_installed(name)]
+    return [Engine("reference"), *others, *(Engine("native", isa) for isa in isas)]
 
 
 TESTED_ENGINES = [engine for engine in usable_engines() if engine.name != "reference"]

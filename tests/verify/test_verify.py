@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fastsample
-from fastsample.engines import has_torch, reference
+from fastsample.engines import is_installed, reference
 from fastsample.verification import Report, run
 from fastsample.verification import backends as ways
 from fastsample.verification.baselines import PLAIN, Tally, plain_tokens
@@ -321,8 +321,8 @@ def test_conditions_tell_what_it_holds_for(quick: tuple[Report, float]) -> None:
     assert "reference" in facts["engines"]
     for engine in usable_engines():
         assert engine.name in facts["engines"] or engine.name in facts["not_covered"]
-    assert ("torch" in facts["engines"]) == has_torch()
-    if has_torch():
+    assert ("torch" in facts["engines"]) == is_installed("torch")
+    if is_installed("torch"):
         assert facts["torch"] == f"{info['torch']} on the CPU"
         assert {"threads of torch", "fixed and fast of torch"} <= facts["not_covered"].keys()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fastsample.engines import has_torch
+from fastsample.engines import is_installed
 from fastsample.verification import Report, child, run
 from fastsample.verification import backends as ways
 from fastsample.verification.calls import Doors
@@ -24,7 +24,7 @@ from tests.support.fault_injection import lost_bits, other_law, other_mass, othe
 
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(not has_torch(), reason="torch is not installed"),
+    pytest.mark.skipif(not is_installed("torch"), reason="torch is not installed"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
 ]
 

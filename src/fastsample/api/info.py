@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastsample._version import __version__
-from fastsample.engines import has_native, installed, resolve
+from fastsample.engines import ENGINES, installed, is_installed, resolve
 from fastsample.engines.reference import RULE_VERSION
-
-_VERSIONED = ("numba", "torch", "triton")
-"""Engines that another package computes for: its version is part of the result."""
 
 
 def info() -> dict[str, Any]:
@@ -46,7 +43,11 @@ def info() -> dict[str, Any]:
         "rule_version": RULE_VERSION,
         "engine": resolve().name,
         "engines": engines,
-        **{name: package_version(name) if name in engines else None for name in _VERSIONED},
+        **{
+            record.package: package_version(record.package) if record.name in engines else None
+            for record in ENGINES.values()
+            if record.package is not None
+        },
         "cpu": cpu_name(),
         **_kernels(),
     }
@@ -65,7 +66,7 @@ def package_version(name: str) -> str:
 
 
 def _kernels() -> dict[str, Any]:
-    if not has_native():
+    if not is_installed("native"):
         return {
             "isa": None,
             "isa_compiled": (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastsample.engines import has_native
+from fastsample.engines import is_installed
 from fastsample.engines.reference.sums import SUMS, one_nan, rounded
 from fastsample.inputs.logits import Floats, memory_of_floats
 from fastsample.params.parameters import check_threads
@@ -66,7 +66,7 @@ def reduce_sum(
     check_reduction(reduction)
     values, _ = memory_of_floats(x, _X)
     threads = check_threads(n_threads)
-    if not has_native():
+    if not is_installed("native"):
         if isa is not None:
             raise RuntimeError(
                 "`isa` must be left out where the compiled extension is not installed, got "

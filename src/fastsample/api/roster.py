@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.engines import Step
-from fastsample.engines.contract import Outcome
+from fastsample.engines.contract import Outcome, Step
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import Adjustments, make_adjustments

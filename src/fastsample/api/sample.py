@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastsample.engines import OF_TENSORS, Draw, resolve
+from fastsample.engines import TENSOR_ENGINES, resolve
+from fastsample.engines.contract import Draw
 from fastsample.engines.execution import as_result, as_told, check_n, draw, marks
 from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
 from fastsample.inputs.arrays import is_tensor
@@ -207,7 +208,7 @@ def sample(
                 **{"min_keep": min_keep, "stages": stages, "valid_vocab": valid_vocab},
                 **{"logprobs": logprobs, "form": form, "reduction": reduction},
                 **{"on_invalid": on_invalid, "isa": isa, "n_threads": n_threads, "out": out},
-                "engine": engine if engine in OF_TENSORS else "torch",
+                "engine": engine if engine in TENSOR_ENGINES else "torch",
             },
         )
     rows = as_rows(logits, valid_vocab)
@@ -264,8 +265,8 @@ def sample(
 def _stays_there(logits: Any, engine: Any, on_invalid: Any) -> bool:
     """Tell whether a tensor is drawn from on its device, where nothing can be raised."""
     if logits.is_cpu:
-        return engine in OF_TENSORS and bool(on_invalid == "mark")
-    return engine in (None, "auto", *OF_TENSORS)
+        return engine in TENSOR_ENGINES and bool(on_invalid == "mark")
+    return engine in (None, "auto", *TENSOR_ENGINES)
 
 
 def _plainly(

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.engines import Run, Step, resolve
-from fastsample.engines.contract import Job
+from fastsample.engines import resolve
+from fastsample.engines.contract import Job, Run, Step
 from fastsample.engines.execution import as_result, as_told, draw, first_bad, marks
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits

@@ -1,123 +1,30 @@
-"""The engines. Each is a module with these doors, and all give the same bits.
+"""The registry of engines: one record for each, what it needs and what it can do.
 
-    run(job, out, *, isa=None, n_threads=None) -> None
-    write_law(name, job, out, status, *, isa=None, n_threads=None) -> None
-    kept_sets(job, status, *, isa=None, n_threads=None) -> KeptSets
-
-Two more prepare calls that are made again and again, where an engine has them:
-
-    make_step(...) -> Step, with which a `Sampler` draws
-    make_draw(...) -> Draw, with which `sample` does
-
-An engine reads a `Job`, writes where it is told, and raises for nothing that a row holds.
+An engine is a module with the functions of `contract`: `run`, `write_law` and `kept_sets`, and
+`make_step` and `make_draw` where it can prepare calls that are repeated. All return the same bits.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, wraps
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .contract import Job, KeptSets, Outcome
+from fastsample.params.ops import Op
+from fastsample.params.table import STAGES
 
-
-class Run(Protocol):
-    """The door to draws."""
-
-    def __call__(
-        self, job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None
-    ) -> None:
-        """Draw for every row of the job."""
-
-
-class WriteLaw(Protocol):
-    """The door to the laws of whole rows."""
-
-    def __call__(
-        self,
-        name: str,
-        job: Job,
-        out: NDArray[Any],
-        status: NDArray[np.uint8],
-        *,
-        isa: str | None = None,
-        n_threads: int | None = None,
-    ) -> None:
-        """Write the law of each whole row at its temperature, with no adjustment and no filter.
-
-        Parameters
-        ----------
-        name : {"softmax", "log_softmax", "logsumexp"}
-        job : Job
-            Its plan gives the temperatures; above 0 for "logsumexp".
-        out : float32 array of shape (B, vocabulary), or float64 of shape (B,) for "logsumexp"
-            C-contiguous. Written where a row is good. It may lie exactly where `job.values` does.
-        status : uint8 array of shape (B,)
-            Comes as 0. Written: 1 for an invalid row, 2 for an empty one.
-        """
-
-
-class FindKeptSets(Protocol):
-    """The door to kept sets."""
-
-    def __call__(
-        self,
-        job: Job,
-        status: NDArray[np.uint8],
-        *,
-        isa: str | None = None,
-        n_threads: int | None = None,
-    ) -> KeptSets:
-        """Find the kept set of each row.
-
-        Parameters
-        ----------
-        job : Job
-        status : uint8 array of shape (B,)
-            In and out: a row that comes with a status other than 0 is left alone.
-        """
-
-
-class Step(Protocol):
-    """A call of a `Sampler`, prepared for sequences that stay the same from call to call.
-
-    Attributes
-    ----------
-    ready : bool
-        Whether it may draw; False at first.
-    """
-
-    ready: bool
-
-    def __call__(
-        self, logits: Any, sequences: Any = None, mask: Any = None, bias: Any = None
-    ) -> Any:
-        """Draw a token for each sequence, append them, and return them in the logits' form.
-
-        None where the general way must be gone, from which it differs in nothing but time; then
-        nothing has changed.
-        """
-
-
-class Draw(Protocol):
-    """A call of `sample` for one row, prepared for parameters that stay the same."""
-
-    def __call__(
-        self, logits: Any, seed: Any, position: Any, stream: Any
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8], bool] | None:
-        """Draw a token; return it, the kept count and the status, and whether logits are a tensor.
-
-        The first three are arrays without dimensions. None where the general way must be gone.
-        """
+from .contract import Draw, FindKeptSets, Job, Run, Step, WriteLaw
 
 
 class Engine(NamedTuple):
-    """An engine: its name and its doors."""
+    """An engine that is loaded: its name, its functions, its instruction sets."""
 
     name: str
     run: Run
@@ -125,144 +32,244 @@ class Engine(NamedTuple):
     kept_sets: FindKeptSets
     make_step: Callable[..., Step] | None
     make_draw: Callable[..., Draw] | None
+    isas: tuple[str, ...]
+
+
+ALL_OPS = frozenset(Op)
+PREFIX_OPS = frozenset({Op.SCALE, Op.COUNT, Op.MASS, Op.THRESHOLD})
+"""The ops of temperature, top_k, top_p and min_p."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRecord:
+    """What an engine needs and what it can do, known before it is loaded.
+
+    Attributes
+    ----------
+    name : str
+    module : str
+        Where its functions are, below this package.
+    missing : str
+        The error where it is not installed.
+    requires : tuple of str
+        Modules that must be installed.
+    machines : tuple of str
+        The processors that it runs on, by `platform.machine`; empty for all.
+    package : str or None
+        The package whose version may change what the engine computes.
+    ops : frozenset of Op
+        What stages may do. A call with another stage is refused.
+    reductions : tuple of str
+    has_isas : bool
+        Whether a call may name an instruction set.
+    has_threads : bool
+        Whether `n_threads` changes how many threads compute.
+    survives_fork : bool
+        Whether a child of a process that used the engine can use it.
+    takes_tensors : bool
+        Whether it draws from tensors on their device, and is too slow to load unasked.
+    is_automatic : bool
+        Whether a call that names no engine may get it; the first that is installed is taken.
+    """
+
+    name: str
+    module: str
+    missing: str = ""
+    requires: tuple[str, ...] = ()
+    machines: tuple[str, ...] = ()
+    package: str | None = None
+    ops: frozenset[Op] = ALL_OPS
+    reductions: tuple[str, ...] = ("exact", "fixed", "fast")
+    has_isas: bool = False
+    has_threads: bool = False
+    survives_fork: bool = True
+    takes_tensors: bool = False
+    is_automatic: bool = False
+
+
+ENGINES = {
+    record.name: record
+    for record in (
+        EngineRecord(
+            name="native",
+            module="native",
+            missing="engine 'native' and `isa` need the compiled extension, which is not installed "
+            "(leave both out, or install fastsample where a C++ compiler is)",
+            requires=("fastsample._native",),
+            ops=PREFIX_OPS,
+            has_isas=True,
+            has_threads=True,
+            is_automatic=True,
+        ),
+        EngineRecord(
+            name="numba",
+            module="numba.engine",
+            missing="engine 'numba' needs numba, which is not installed, on x86-64 or aarch64: pip "
+            "install numba (or pip install '.[numba]' in fastsample's source folder)",
+            requires=("numba",),
+            machines=("x86_64", "amd64", "aarch64", "arm64"),
+            package="numba",
+            ops=PREFIX_OPS,
+            is_automatic=True,
+        ),
+        EngineRecord(
+            name="reference",
+            module="reference.engine",
+            ops=PREFIX_OPS,
+            is_automatic=True,
+        ),
+        EngineRecord(
+            name="torch",
+            module="torch.engine",
+            missing="engine 'torch' needs torch, which is not installed: pip install torch (or pip "
+            "install '.[torch]' in fastsample's source folder)",
+            requires=("torch",),
+            package="torch",
+            ops=PREFIX_OPS,
+            reductions=("exact",),
+            takes_tensors=True,
+        ),
+        EngineRecord(
+            name="triton",
+            module="triton.engine",
+            missing="engine 'triton' needs torch and triton, which are not both installed: pip "
+            "install torch triton (or leave `engine` out)",
+            requires=("torch", "triton"),
+            package="triton",
+            ops=PREFIX_OPS,
+            reductions=("exact",),
+            survives_fork=False,
+            takes_tensors=True,
+        ),
+    )
+}
+"""Every engine; those that a call without a name tries are first, in this order."""
+
+TENSOR_ENGINES = tuple(record.name for record in ENGINES.values() if record.takes_tensors)
+"""Engines that draw from tensors on their device."""
 
 
 @cache
-def has_native() -> bool:
-    """Tell whether the compiled extension is installed."""
-    return find_spec("fastsample._native") is not None
+def has_module(name: str) -> bool:
+    """Return whether a module is installed; it is not imported."""
+    return find_spec(name) is not None
 
 
-@cache
-def has_numba() -> bool:
-    """Tell whether numba is installed, on a processor whose float mode the engine can set."""
-    known = platform.machine().lower() in ("x86_64", "amd64", "aarch64", "arm64")
-    return known and find_spec("numba") is not None
-
-
-@cache
-def has_torch() -> bool:
-    """Tell whether torch is installed."""
-    return find_spec("torch") is not None
-
-
-@cache
-def has_triton() -> bool:
-    """Tell whether torch and Triton are installed; not whether there is a GPU to draw with."""
-    return has_torch() and find_spec("triton") is not None
+def is_installed(name: str) -> bool:
+    """Return whether an engine can be loaded; "triton" needs a GPU as well."""
+    record = ENGINES[name]
+    is_known = not record.machines or platform.machine().lower() in record.machines
+    return is_known and all(map(has_module, record.requires))
 
 
 def installed() -> tuple[str, ...]:
-    """Name the engines that are installed: those that a call without a name tries come first."""
-    are_there = {
-        "native": has_native(),
-        "numba": has_numba(),
-        "reference": True,
-        "torch": has_torch(),
-        "triton": has_triton(),
-    }
-    return tuple(name for name, is_there in are_there.items() if is_there)
+    """Return the names of the engines that are installed, in the order of the table."""
+    return tuple(filter(is_installed, ENGINES))
 
 
 def resolve(name: str | None = None, isa: str | None = None) -> Engine:
-    """Find an engine by name.
+    """Load an engine by name.
 
     Parameters
     ----------
     name : str or None
-        "native", "numba", "reference", or None or "auto": the first of them that is installed. Or
-        "torch" or "triton".
+        A name of `ENGINES`, or None or "auto": the first automatic one that is installed.
     isa : str or None
-        The instruction set that will be asked for; only the native engine has any.
+        The instruction set that a call names; None where it names none.
 
     Raises
     ------
     ValueError
-        An unknown name, or an `isa` for another engine than the native one.
+        An unknown name, or an `isa` for an engine that has none.
     RuntimeError
-        The native engine where the extension is not installed, "numba" where numba is not,
-        "torch" where torch is not, or "triton" where Triton is not or has nothing to run on.
+        The engine is not installed, or "triton" has nothing to run on.
     """
     if name is None or name == "auto":
-        name = "native" if isa is not None or has_native() else _without_extension()
-    if name == "native":
-        return _native()
-    if name not in _OTHERS:
+        name = _automatic() if isa is None else "native"
+    record = ENGINES.get(name)
+    if record is None:
         raise ValueError(
-            "`engine` must be 'native', 'numba', 'torch', 'triton', 'reference', 'auto' or None, "
-            f"got {name!r} (None takes the fastest one)"
+            f"`engine` must be {', '.join(map(repr, ENGINES))}, 'auto' or None, got {name!r} (None "
+            "takes the fastest one)"
         )
-    if isa is not None:
+    if isa is not None and not record.has_isas:
         raise ValueError(
             f"`isa` must be None for engine {name!r}, which has no instruction sets to choose "
             f"from, got {isa!r} (leave one of the two out)"
         )
-    return _OTHERS[name]()
+    if not is_installed(name):
+        raise RuntimeError(record.missing)
+    return _load(name)
 
 
-def _without_extension() -> str:
-    return "numba" if has_numba() else "reference"
-
-
-@cache
-def _numba() -> Engine:
-    if not has_numba():
-        raise RuntimeError(
-            "engine 'numba' needs numba, which is not installed, on x86-64 or aarch64: pip install "
-            "numba (or pip install '.[numba]' in fastsample's source folder)"
-        )
-    from .numba import engine as numba
-
-    return Engine("numba", numba.run, numba.write_law, numba.kept_sets, None, None)
+def _automatic() -> str:
+    names = (record.name for record in ENGINES.values() if record.is_automatic)
+    return next(filter(is_installed, names))
 
 
 @cache
-def _native() -> Engine:
-    if not has_native():
-        raise RuntimeError(
-            "engine 'native' and `isa` need the compiled extension, which is not installed (leave "
-            "both out, or install fastsample where a C++ compiler is)"
-        )
-    from . import native
-
+def _load(name: str) -> Engine:
+    module = import_module(f".{ENGINES[name].module}", __name__)
     return Engine(
-        "native", native.run, native.write_law, native.kept_sets, native.make_step, native.make_draw
+        name,
+        _refusing(name, module.run),
+        module.write_law,
+        _refusing(name, module.kept_sets),
+        getattr(module, "make_step", None),
+        getattr(module, "make_draw", None),
+        getattr(module, "ISAS", ()),
     )
 
 
-@cache
-def _torch() -> Engine:
-    if not has_torch():
-        raise RuntimeError(
-            "engine 'torch' needs torch, which is not installed: pip install torch (or pip install "
-            "'.[torch]' in fastsample's source folder)"
-        )
-    from .torch import engine as torch
+# ---------------------------------------------------------------- stages that an engine lacks
 
-    return Engine("torch", torch.run, torch.write_law, torch.kept_sets, None, None)
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
-@cache
-def _triton() -> Engine:
-    if not has_triton():
-        raise RuntimeError(
-            "engine 'triton' needs torch and triton, which are not both installed: pip install "
-            "torch triton (or leave `engine` out)"
-        )
-    from .triton import engine as triton
+def _refusing(name: str, call: _Call) -> _Call:
+    """Check the plan of each job where an engine lacks an op."""
+    if ENGINES[name].ops == ALL_OPS:
+        return call
 
-    return Engine("triton", triton.run, triton.write_law, triton.kept_sets, None, None)
+    @wraps(call)
+    def checked(job: Job, *args: Any, **options: Any) -> Any:
+        require_stages(name, job.plan)
+        return call(job, *args, **options)
 
-
-@cache
-def _reference() -> Engine:
-    from .reference import engine as reference
-
-    return Engine("reference", reference.run, reference.write_law, reference.kept_sets, None, None)
+    return checked  # type: ignore[return-value]
 
 
-_OTHERS = {"numba": _numba, "torch": _torch, "triton": _triton, "reference": _reference}
-"""Engines without instruction sets to choose from."""
+def require_stages(name: str, plan: NDArray[np.void]) -> None:
+    """Refuse a plan with a stage that an engine lacks.
 
-OF_TENSORS = ("torch", "triton")
-"""Engines that draw from tensors where they lie, and have exact alone."""
+    Parameters
+    ----------
+    name : str
+        The engine's.
+    plan : array of PLAN
+
+    Raises
+    ------
+    ValueError
+        The engine lacks an op of the plan: the message names the stage.
+    """
+    lacking = ALL_OPS - ENGINES[name].ops
+    for ops in set(plan["ops"].tolist()) if lacking else ():
+        for place, op in enumerate(ops):
+            if op in lacking:
+                stage = STAGES[plan["stages"][plan["ops"] == ops][0][place] - 1]
+                raise _lacks_stage(name, stage, Op(op))
+
+
+def _lacks_stage(name: str, stage: str, op: Op) -> ValueError:
+    able = [other for other, record in ENGINES.items() if op in record.ops]
+    return ValueError(
+        f'engine {name!r} has no stage {stage!r} (use engine="{_nearest(name, able)}", or leave '
+        f"`{stage}` out)"
+    )
+
+
+def _nearest(name: str, able: Iterable[str]) -> str:
+    """Choose among engines: for tensors where the refused one is, if there is one."""
+    takes_tensors = ENGINES[name].takes_tensors
+    return max(able, key=lambda other: ENGINES[other].takes_tensors == takes_tensors)

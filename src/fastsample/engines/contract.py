@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.inputs.logits_processors import Adjustments, Csr
 
-__all__ = ["Adjustments", "Csr", "Job", "KeptSets", "Outcome"]
+__all__ = [
+    "Adjustments",
+    "Csr",
+    "Draw",
+    "FindKeptSets",
+    "Job",
+    "KeptSets",
+    "Outcome",
+    "Run",
+    "Step",
+    "WriteLaw",
+]
 
 _KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
 """What kernels call the logits, by the character of the array's dtype."""
@@ -90,3 +101,96 @@ class KeptSets(NamedTuple):
     masses: NDArray[np.uint64]
     logits: NDArray[np.float32]
     offsets: NDArray[np.int64]
+
+
+# ---------------------------------------------------------------- functions
+
+
+class Run(Protocol):
+    """An engine's function that draws. It raises for nothing that a row holds."""
+
+    def __call__(
+        self, job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None
+    ) -> None:
+        """Draw for every row of the job."""
+
+
+class WriteLaw(Protocol):
+    """An engine's function that computes softmax and its kin."""
+
+    def __call__(
+        self,
+        name: str,
+        job: Job,
+        out: NDArray[Any],
+        status: NDArray[np.uint8],
+        *,
+        isa: str | None = None,
+        n_threads: int | None = None,
+    ) -> None:
+        """Write the law of each whole row at its temperature, with no adjustment and no filter.
+
+        Parameters
+        ----------
+        name : {"softmax", "log_softmax", "logsumexp"}
+        job : Job
+            Its plan gives the temperatures; above 0 for "logsumexp".
+        out : float32 array of shape (B, vocabulary), or float64 of shape (B,) for "logsumexp"
+            C-contiguous. Written where a row is good. It may lie exactly where `job.values` does.
+        status : uint8 array of shape (B,)
+            Comes as 0. Written: 1 for an invalid row, 2 for an empty one.
+        """
+
+
+class FindKeptSets(Protocol):
+    """An engine's function that finds kept sets."""
+
+    def __call__(
+        self,
+        job: Job,
+        status: NDArray[np.uint8],
+        *,
+        isa: str | None = None,
+        n_threads: int | None = None,
+    ) -> KeptSets:
+        """Find the kept set of each row.
+
+        Parameters
+        ----------
+        job : Job
+        status : uint8 array of shape (B,)
+            In and out: a row that comes with a status other than 0 is left alone.
+        """
+
+
+class Step(Protocol):
+    """A call of a `Sampler`, prepared for sequences that stay the same from call to call.
+
+    Attributes
+    ----------
+    ready : bool
+        Whether it may draw; False at first.
+    """
+
+    ready: bool
+
+    def __call__(
+        self, logits: Any, sequences: Any = None, mask: Any = None, bias: Any = None
+    ) -> Any:
+        """Draw a token for each sequence, append them, and return them in the logits' form.
+
+        None where the general way must be gone, from which it differs in nothing but time; then
+        nothing has changed.
+        """
+
+
+class Draw(Protocol):
+    """A call of `sample` for one row, prepared for parameters that stay the same."""
+
+    def __call__(
+        self, logits: Any, seed: Any, position: Any, stream: Any
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8], bool] | None:
+        """Draw a token; return it, the kept count and the status, and whether logits are a tensor.
+
+        The first three are arrays without dimensions. None where the general way must be gone.
+        """

@@ -12,6 +12,7 @@ from fastsample import _native
 
 from .contract import Adjustments, Job, KeptSets, Outcome
 
+ISAS = _native.isa_usable()
 make_step = _native.Step
 make_draw = _native.Draw
 _NO_ADJUSTMENTS = Adjustments(None, None, None, None)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import NamedTuple
 
-from fastsample.engines import OF_TENSORS, has_native, has_numba, has_torch, has_triton, resolve
+from fastsample.engines import TENSOR_ENGINES, is_installed, resolve
 
 from .calls import Doors, Way
 
@@ -23,7 +23,7 @@ Found = tuple[tuple[str | None, ...], str]
 
 
 def _native(_quick: bool) -> Found:
-    if not has_native():
+    if not is_installed("native"):
         return (), "the compiled extension is not installed"
     from fastsample import _native
 
@@ -33,16 +33,16 @@ def _native(_quick: bool) -> Found:
 
 
 def _numba(quick: bool) -> Found:
-    if quick and has_native() and has_numba():
+    if quick and is_installed("native") and is_installed("numba"):
         return (), "left out for a quick run: it compiles for seconds first"
-    return _other("numba", has_numba)(quick)
+    return _other("numba")(quick)
 
 
-def _other(name: str, is_installed: Callable[[], bool]) -> Callable[[bool], Found]:
+def _other(name: str) -> Callable[[bool], Found]:
     """How an engine without instruction sets is looked for; where it is there, it is not loaded."""
 
     def look(_quick: bool) -> Found:
-        return ((None,), "") if is_installed() else ((), _refusal(name))
+        return ((None,), "") if is_installed(name) else ((), _refusal(name))
 
     return look
 
@@ -53,7 +53,7 @@ def _triton(quick: bool) -> Found:
         return (), "this process has its GPU in use, and a forked child cannot use that"
     if os.environ.get("TRITON_INTERPRET") == "1":
         return (), "left out where it is interpreted: that takes minutes"
-    return _other("triton", has_triton)(quick)
+    return _other("triton")(quick)
 
 
 def _refusal(name: str) -> str:
@@ -67,7 +67,7 @@ def _refusal(name: str) -> str:
 ENGINES: dict[str, Callable[[bool], Found]] = {
     "native": _native,
     "numba": _numba,
-    "torch": _other("torch", has_torch),
+    "torch": _other("torch"),
     "triton": _triton,
 }
 """Every engine but the reference, which gives the answers that these are held to."""
@@ -114,7 +114,7 @@ def engines_here(quick: bool) -> Engines:
     found = Engines([], [], {})
     for name, look in ENGINES.items():
         isas, why = look(quick)
-        asked = found.beside if name in OF_TENSORS else found.here
+        asked = found.beside if name in TENSOR_ENGINES else found.here
         asked += [(name, isa) for isa in reversed(isas)]
         if asked is found.beside and isas and quick:
             why = why or IN_PART
@@ -140,7 +140,7 @@ def ways(doors: Doors, engines: list[tuple[str, str | None]], reduction: str) ->
     return [
         Way(doors, name, isa, reduction)
         for name, isa in engines
-        if reduction == "exact" or name not in OF_TENSORS
+        if reduction == "exact" or name not in TENSOR_ENGINES
     ]
 
 
@@ -155,7 +155,7 @@ def threads_allowed() -> Iterator[None]:
 
     The last of several proofs that go on at once gives back what the first one found.
     """
-    if not has_native():
+    if not is_installed("native"):
         yield
         return
     from fastsample import _native

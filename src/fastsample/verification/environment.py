@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastsample.api.info import cpu_name, info
-from fastsample.engines import OF_TENSORS
+from fastsample.engines import TENSOR_ENGINES
 
 from .backends import Engines
 from .child import why_no_child
@@ -58,7 +58,7 @@ def conditions(
             not_covered[f"threads of {name}"] = OF_ONE_THREAD.get(name, "it has none")
         if name in UNFORKED:
             not_covered[f"fork of {name}"] = "a forked child cannot use a GPU that is in use"
-        if name in OF_TENSORS:
+        if name in TENSOR_ENGINES:
             not_covered[f"fixed and fast of {name}"] = "it refuses them"
     with flushing() as flushed:
         pass

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines import has_native
+from fastsample.engines import is_installed
 
 from .backends import (
     IN_FULL,
@@ -260,7 +260,7 @@ def _first_draws(answer: Answer, number: int) -> Answer:
 
 def _wide_count(way: Way) -> int:
     """How many draws of a wide law it takes little time to make."""
-    is_quick = way.engine in ("native", "torch") or (way.engine is None and has_native())
+    is_quick = way.engine in ("native", "torch") or (way.engine is None and is_installed("native"))
     return WIDE_DRAWS if is_quick else WIDE_DRAWS_SLOW
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 
-from fastsample import Sampler, SamplingParams, engines, sample
-from tests.support.engines import native
+from fastsample import Sampler, SamplingParams, sample
+from tests.support.engines import NATIVE, native, without_modules
 from tests.support.error_cases import (
     ROW,
     ROWS,
@@ -21,33 +19,29 @@ from tests.support.error_cases import (
 
 def call_without_native() -> None:
     """Ask for the native engine as if the extension were not installed."""
-    engines._native.cache_clear()
-    with mock.patch.object(engines, "has_native", lambda: False):
+    with without_modules(NATIVE):
         sample(ROW, engine="native")
 
 
 def call_without_numba() -> None:
     """Ask for the Numba engine as if numba were not installed."""
-    engines._numba.cache_clear()
-    with mock.patch.object(engines, "has_numba", lambda: False):
+    with without_modules("numba"):
         sample(ROW, engine="numba")
 
 
 def call_without_torch() -> None:
     """Ask for the torch engine as if torch were not installed."""
-    engines._torch.cache_clear()
-    with mock.patch.object(engines, "has_torch", lambda: False):
+    with without_modules("torch"):
         sample(ROW, engine="torch")
 
 
 def call_without_triton() -> None:
     """Ask for the Triton engine as if triton were not installed."""
-    engines._triton.cache_clear()
-    with mock.patch.object(engines, "has_triton", lambda: False):
+    with without_modules("triton"):
         sample(ROW, engine="triton")
 
 
-ENGINE = "be 'native', 'numba', 'torch', 'triton', 'reference', 'auto' or None, got"
+ENGINE = "be 'native', 'numba', 'reference', 'torch', 'triton', 'auto' or None, got"
 TEMPERATURE = "be 0 or a finite number > 0, got"
 REDUCTION = 'be "exact", "fixed" or "fast", got'
 TOP_K = "be a count of tokens in [1, 2**63), or off, got"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
-from fastsample import engines, reduce_sum
-from fastsample.api import reduce_sum as reduce
+from fastsample import reduce_sum
+from tests.support.engines import NATIVE, without_modules
 from tests.support.error_cases import ROW, ErrorCase
 
 
@@ -17,11 +16,7 @@ def without_native(call: Callable[[], Any]) -> Callable[[], Any]:
     """Call as if the extension were not installed."""
 
     def absent() -> Any:
-        engines._native.cache_clear()
-        with (
-            mock.patch.object(engines, "has_native", lambda: False),
-            mock.patch.object(reduce, "has_native", lambda: False),
-        ):
+        with without_modules(NATIVE):
             return call()
 
     return absent

@@ -115,7 +115,7 @@ ERROR_CASES = [
         AttributeError,
         "`latency` needs a Sampler that measures, got one that does not (make it with measure=T",
     ),
-    sampler_error({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', 'torch'"),
+    sampler_error({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', "),
     sampler_error({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
     sampler_error(
         {"prompt": 0.5}, TypeError, "`prompt` must hold integers, got float of shape (1,) and dt"

@@ -113,5 +113,5 @@ ERROR_CASES = [
         1,
         out=(SHARED.view(np.float32)[:1], SHARED),
     ),
-    of(kept_set, ValueError, "`engine` must be 'native', 'numba', 'torch'", ROW, engine="cuda"),
+    of(kept_set, ValueError, "`engine` must be 'native', 'numba', 'reference'", ROW, engine="cuda"),
 ]
