@@ -7,7 +7,7 @@ An engine is a module with the functions of `contract`: `run`, `write_law` and `
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
 from importlib import import_module
@@ -262,14 +262,9 @@ def require_stages(name: str, plan: NDArray[np.void]) -> None:
 
 
 def _lacks_stage(name: str, stage: str, op: Op) -> ValueError:
-    able = [other for other, record in ENGINES.items() if op in record.ops]
-    return ValueError(
-        f'engine {name!r} has no stage {stage!r} (use engine="{_nearest(name, able)}", or leave '
-        f"`{stage}` out)"
-    )
-
-
-def _nearest(name: str, able: Iterable[str]) -> str:
-    """Choose among engines: for tensors where the refused one is, if there is one."""
+    # For tensors on their device if the refused engine is.
     takes_tensors = ENGINES[name].takes_tensors
-    return max(able, key=lambda other: ENGINES[other].takes_tensors == takes_tensors)
+    able = [record for record in ENGINES.values() if op in record.ops]
+    able.sort(key=lambda record: record.takes_tensors != takes_tensors)
+    instead = f'use engine="{able[0].name}", or ' if able else ""
+    return ValueError(f"engine {name!r} has no stage {stage!r} ({instead}leave `{stage}` out)")

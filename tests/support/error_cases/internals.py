@@ -9,11 +9,12 @@ from unittest import mock
 
 import numpy as np
 
-from fastsample import Latency, SamplingParams
+from fastsample import Latency, SamplingParams, engines
 from fastsample.api.roster import Batch
 from fastsample.api.sequences import start
 from fastsample.engines import plan, reference
 from fastsample.engines.reference import logprobs as reference_laws
+from fastsample.params.ops import Op
 from fastsample.verification.child import NoChildError, in_child
 from tests.support.engines import PLAN_LAYOUT, csr, make_plan, native
 from tests.support.error_cases import ROW, ROWS, ErrorCase
@@ -38,12 +39,24 @@ def plan_with_room_for_one() -> None:
         plan.make_plan(1, top_k=[5], top_p=0.5)
 
 
+def plan_with_a_band() -> None:
+    lacking = make_plan(2, temperature=0.5)
+    lacking["ops"] = bytes([Op.SCALE, Op.BAND])
+    lacking["stages"] = bytes([1, 2])
+    engines.require_stages("triton", lacking)
+
+
 PLANS = [
+    ErrorCase(
+        plan_with_a_band,
+        ValueError,
+        "engine 'triton' has no stage 'top_k' (",
+    ),
     ErrorCase(
         plan_with_room_for_one,
         ValueError,
         "`stages` must hold at most 1 stages that are on, got 2 (leave some at their off values)",
-    )
+    ),
 ]
 ROUNDING = [
     ErrorCase(
