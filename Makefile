@@ -6,6 +6,9 @@
 #   make test TORCH=torch==2.13.0 TRITON=triton==3.7.1 MODEL=1
 #                                               installs torch, the Triton that goes with it, then a
 #                                               small model, and runs them all; so with nightly
+#   make test K=expression                      those that pytest's -k selects
+#   make smoke                                  the shortest of them, for every edit: golden files,
+#                                               Philox, errors, some requests on each engine
 #   make lint                                   ruff and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`;
@@ -28,7 +31,9 @@ MODEL ?=
 README ?=
 NOISY ?=
 JOBS ?= 2
+K ?=
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist worksteal
+SMOKE = $(shell grep -rl 'mark\.smoke' tests --include='test_*.py')
 
 define EXTRAS
 $(if $(TORCH),$(PIP) install '$(TORCH)')
@@ -43,7 +48,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo "$$p" && break; \
 	done)
 
-.PHONY: demo test lint wheels nightly bench clean
+.PHONY: demo test smoke lint wheels nightly bench clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -51,7 +56,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(EXTRAS)
-	$(PYTEST)
+	$(PYTEST) $(if $(K),-k '$(K)')
+
+smoke: $(STAMP)
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup -m smoke $(SMOKE)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

@@ -47,20 +47,24 @@ def require_rows() -> None:
 
 
 def _engine_params() -> list[object]:
-    absent = () if is_installed("numba") else pytest.mark.skip(reason="numba is not installed")
-    without = () if is_installed("torch") else pytest.mark.skip(reason="torch is not installed")
-    params: list[object] = [
-        pytest.param(Engine("reference"), id="reference"),
-        pytest.param(Engine("numba"), id="numba", marks=absent),
-        pytest.param(Engine("torch"), id="torch", marks=without),
-    ]
+    """Every engine; a reason to skip those that cannot run here."""
+    reasons = {
+        Engine("reference"): "",
+        Engine("numba"): "" if is_installed("numba") else "numba is not installed",
+        Engine("torch"): "" if is_installed("torch") else "torch is not installed",
+    }
     if native is None:
-        skip = pytest.mark.skip(reason="fastsample._native is not built")
-        return [*params, pytest.param(Engine("native"), id="native", marks=skip)]
-    for isa in native.isa_compiled():
-        usable = isa in native.isa_usable()
-        marks = () if usable else pytest.mark.skip(reason=f"this machine cannot run {isa}")
-        params.append(pytest.param(Engine("native", isa), id=f"native-{isa}", marks=marks))
+        reasons[Engine("native")] = "fastsample._native is not built"
+    else:
+        for isa in native.isa_compiled():
+            usable = isa in native.isa_usable()
+            reasons[Engine("native", isa)] = "" if usable else f"this machine cannot run {isa}"
+    params: list[object] = []
+    for engine, reason in reasons.items():
+        # Numba compiles for each process: `--dist loadgroup` keeps its tests in one.
+        marks = [pytest.mark.xdist_group("numba")] if engine.name == "numba" else []
+        marks += [pytest.mark.skip(reason=reason)] if reason else []
+        params.append(pytest.param(engine, id=str(engine), marks=marks))
     return params
 
 

@@ -37,6 +37,8 @@ try:
 except ModuleNotFoundError:
     cli = None
 
+pytestmark = pytest.mark.smoke
+
 PACKAGE = Path(fastsample.__file__).parent
 KERNELS = Path(__file__).parents[2] / "kernels"
 OUT_OF_REACH: set[str] = {

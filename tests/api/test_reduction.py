@@ -30,9 +30,7 @@ JUST_MORE_THAN_ONE = SamplingParams(top_p=2.0**-10 + 2.0**-21 + 2.0**-33, seed=1
 KEPT = {"exact": {0}, "fixed": {0, 1}}
 
 
-@pytest.fixture(
-    params=[Engine("reference"), *REDUCTION_ENGINES], ids=lambda one: one.isa or one.name
-)
+@pytest.fixture(params=[Engine("reference"), *REDUCTION_ENGINES], ids=str)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Every engine that has these reductions."""
     return request.param

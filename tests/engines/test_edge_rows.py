@@ -97,10 +97,6 @@ def test_the_largest_float_may_tie(engine: Engine):
 # ---------------------------------------------------------------- far apart, and none at all
 
 
-def name_of(engine: Engine) -> str:
-    return engine.isa or engine.name
-
-
 def zero_pages(size: int) -> np.ndarray:
     """Memory that takes none until it is written."""
     if sys.platform != "linux":
@@ -114,7 +110,7 @@ def zero_pages(size: int) -> np.ndarray:
 
 
 @needs_tested_engine
-@pytest.mark.parametrize("engine", TESTED_ENGINES, ids=name_of)
+@pytest.mark.parametrize("engine", TESTED_ENGINES, ids=str)
 def test_rows_and_tokens_gigabytes_apart(engine: Engine):
     """Rows 4 GiB and a little apart; then tokens 3 MiB apart, forwards and backwards."""
     rng = np.random.default_rng(21)
@@ -134,7 +130,7 @@ def test_rows_and_tokens_gigabytes_apart(engine: Engine):
 
 
 @needs_tested_engine
-@pytest.mark.parametrize("engine", TESTED_ENGINES[:: max(1, len(TESTED_ENGINES) - 1)], ids=name_of)
+@pytest.mark.parametrize("engine", TESTED_ENGINES[:: max(1, len(TESTED_ENGINES) - 1)], ids=str)
 def test_more_logits_than_32_bits_count(engine: Engine):
     """Rows of zeros, but for a few, most of them beyond 2^31 logits or 2^32 bytes."""
     size, n_rows = 2**18, 2**13 + 2

@@ -10,6 +10,8 @@ from tests.support.engines import Engine, sha256
 from tests.support.golden_checks import EXACT, cases, golden_file, requests, row_of
 from tests.support.golden_requests import values_of
 
+pytestmark = pytest.mark.smoke
+
 
 def test_the_file_is_of_this_rule_version():
     assert golden_file(EXACT)["rule_version"] == reference.RULE_VERSION

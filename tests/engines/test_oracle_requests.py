@@ -45,8 +45,8 @@ def explain(request: Any, engine: Engine, seed: Any) -> str:
     return f"{engine}, seed {seed}, {values.dtype}{values.shape}, {values.strides}"
 
 
-def compare_request(seed: Any, n_rows: int, columns: int, tally: CoverageCounter) -> None:
-    """Hold engines to the reference's answers."""
+def compare_request(seed: Any, n_rows: int, columns: int, engines: list[Engine]) -> tuple[int, int]:
+    """Compare engines with the reference on a random request; return its draws and its logits."""
     rng = np.random.default_rng(seed)
     request = random_request(rng, n_rows, columns)
     shape = random_answer_shape(rng, request.vocabulary)
@@ -54,21 +54,22 @@ def compare_request(seed: Any, n_rows: int, columns: int, tally: CoverageCounter
     n_threads = int(rng.integers(1, 4))
     expected = answer(REFERENCE, request, status, **shape)
     kept = REFERENCE.kept_sets(request, status)
-    engines = tally.engines()
     for engine in engines:
         found = answer(engine, request, status, n_threads, **shape)
         assert differing(expected, found) == [], explain(request, engine, seed)
         assert differing(kept, engine.kept_sets(request, status)) == [], explain(
             request, engine, seed
         )
-    tally.add(engines, expected.tokens.size, n_rows * request.vocabulary)
+    return expected.tokens.size, n_rows * request.vocabulary
 
 
 def compare_requests(seed: int, sizes: tuple[int, ...], cases: int) -> None:
     rng, tally = np.random.default_rng(seed), CoverageCounter()
     while tally.cases < cases:
         n_rows = int(rng.integers(1, 9))
-        compare_request((seed, tally.asked), n_rows, pick(rng, sizes), tally)
+        engines = tally.engines()
+        compared = compare_request((seed, tally.asked), n_rows, pick(rng, sizes), engines)
+        tally.add(engines, *compared)
     tally.report(cases)
 
 
@@ -77,6 +78,13 @@ def seeds(every_run: range, nightly: range) -> Any:
     return pytest.mark.parametrize(
         "seed", [*every_run, *(pytest.param(n, marks=pytest.mark.nightly) for n in nightly)]
     )
+
+
+@pytest.mark.smoke
+def test_a_slice(engine: Engine):
+    rng = np.random.default_rng(9)
+    for number in range(40):
+        compare_request((9, number), int(rng.integers(1, 5)), pick(rng, SIZES), [engine])
 
 
 @needs_tested_engine

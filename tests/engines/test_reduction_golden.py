@@ -21,9 +21,7 @@ def test_rows_have_their_recorded_bits():
         assert sha256(values_of(case["row"])) == case["row"]["sha256"], case["row"]
 
 
-@pytest.fixture(
-    params=[Engine("reference"), *REDUCTION_ENGINES], ids=lambda one: one.isa or one.name
-)
+@pytest.fixture(params=[Engine("reference"), *REDUCTION_ENGINES], ids=str)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Every engine that has these reductions."""
     return request.param

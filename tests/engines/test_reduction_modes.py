@@ -52,7 +52,7 @@ BORDERS = (15, 16, 17, 127, 128, 129, 4095, 4096, 4097, 8191, 8192, 8193, 12_288
 WIDE = 151_936
 
 
-@pytest.fixture(params=REDUCTION_ENGINES, ids=lambda engine: engine.isa or engine.name)
+@pytest.fixture(params=REDUCTION_ENGINES, ids=str)
 def held(request: pytest.FixtureRequest) -> Engine:
     """Every engine but the reference."""
     return request.param

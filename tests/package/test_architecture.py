@@ -151,6 +151,7 @@ def is_allowed(module: str, imported: str) -> bool:
     return bool(ARROWS[package] & {imported, *trees})
 
 
+@pytest.mark.smoke
 def test_imports_follow_the_arrows() -> None:
     against = {
         (module, imported)
@@ -162,6 +163,7 @@ def test_imports_follow_the_arrows() -> None:
     assert sorted(against) == sorted(KNOWN_EXCEPTIONS)
 
 
+@pytest.mark.smoke
 def test_imports_have_no_cycle() -> None:
     order = TopologicalSorter({module: imported_modules(module) for module in SOURCES})
     assert len(tuple(order.static_order())) == len(MODULES)

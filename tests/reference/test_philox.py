@@ -8,6 +8,8 @@ import pytest
 from fastsample.engines import reference
 from tests.support.engines import Engine, make_plan, native
 
+pytestmark = pytest.mark.smoke
+
 ONES = 2**32 - 1
 # Random123's known answers for philox4x32-10: key, counter, words.
 KNOWN = [

@@ -38,7 +38,7 @@ class CoverageCounter:
 
     def report(self, cases: int = 0, logits: int = 0) -> None:
         """Print what was compared on each engine; fail where it is less than required."""
-        held = ", ".join(f"{self.held[one]} on {one.isa or one.name}" for one in TESTED_ENGINES)
+        held = ", ".join(f"{self.held[one]} on {one}" for one in TESTED_ENGINES)
         print(f"{self.cases} cases, {self.logits:.2e} logits; equal: {held}")
         assert self.cases >= cases
         assert self.logits >= logits

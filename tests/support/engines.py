@@ -80,11 +80,6 @@ def column_of(plan: np.ndarray, name: str) -> np.ndarray:
     return np.full(len(plan), FILTERS_OFF[name]) if place < 0 else plan["values"][:, place]
 
 
-def filters_of(record: Any) -> dict[str, Any]:
-    """Filter settings of one plan record, as keywords of the reference."""
-    return {name: record[name] for name in FILTERS_OFF}
-
-
 def sha256(*arrays: np.ndarray) -> str:
     """Hash of the little-endian bytes of the arrays, one after the other."""
     digest = hashlib.sha256()
@@ -187,6 +182,9 @@ class Engine:
 
     name: str
     isa: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.isa}" if self.isa else self.name
 
     @property
     def is_native(self) -> bool:
