@@ -15,7 +15,7 @@ import fastsample
 from fastsample import Sampler, engines, sample
 from tests.support.against_native import (
     CHAINS,
-    HOLDER,
+    BASELINE,
     compare_chain,
     compare_largest,
     compare_recorded,
@@ -104,7 +104,7 @@ def test_totals_and_kept_sets_are_native_s(monkeypatch: pytest.MonkeyPatch) -> N
         plan = make_plan(n_rows, seed=1, temperature=temperatures, top_k=top_k, top_p=0.97)
         request = make_request(values[:n_rows], plan)
         TRITON.run(request, make_output(n_rows))
-        sets = HOLDER.kept_sets(request)
+        sets = BASELINE.kept_sets(request)
         expected = np.add.reduceat(sets.masses, sets.offsets[:-1])
         assert drawn.pop().total.tolist() == expected.tolist()
         assert differing(sets, TRITON.kept_sets(request)) == []
