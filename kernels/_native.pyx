@@ -22,11 +22,11 @@ from libcpp.vector cimport vector
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from kernels cimport (
-    Adjustments,
-    Answers,
+    LogitsProcessors,
+    SampleOutput,
     Batch,
     DType,
-    Form,
+    LogprobsMode,
     Function,
     InstructionSet,
     KeptSets,
@@ -188,8 +188,8 @@ include "buffers.pxi"
 cdef int64_t BRIEF = 2048
 
 
-cdef bint _is_brief(const Batch& batch, const Adjustments& adjustments,
-                    const Answers& answers) noexcept:
+cdef bint _is_brief(const Batch& batch, const LogitsProcessors& adjustments,
+                    const SampleOutput& answers) noexcept:
     return (batch.rows * (batch.vocabulary + answers.draws) <= BRIEF
             and adjustments.prompt.offsets == NULL and adjustments.output.offsets == NULL)
 
@@ -201,9 +201,9 @@ cdef int _code_of(str reduction) except -1:
     return _REDUCTIONS[reduction]
 
 
-cdef int _sample(const Kernels* kernels, const Batch& batch, const Adjustments& adjustments,
+cdef int _sample(const Kernels* kernels, const Batch& batch, const LogitsProcessors& adjustments,
                  const RowParams* settings, Reduction reduction, int n_threads,
-                 const Answers& answers, uint8_t* status) except -1:
+                 const SampleOutput& answers, uint8_t* status) except -1:
     if _is_brief(batch, adjustments, answers):
         c_sample_rows(kernels[0], batch, adjustments, settings, reduction, n_threads, answers,
                       status)
@@ -220,7 +220,7 @@ def sample(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, outpu
     """Write each row's tokens, status and what is told of it; see engines/native.py."""
     cdef Held held_rows, held_plan, held_tokens, held_status, held_kept
     cdef Batch batch
-    cdef Answers answers = Answers()
+    cdef SampleOutput answers = SampleOutput()
     cdef _Isa chosen = _chosen(isa)
     _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
     cdef _Adjusted adjusted = _adjusted(batch, mask, bias, prompt, output)

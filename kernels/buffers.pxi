@@ -49,7 +49,7 @@ cdef int _hold_plan(Held& held, object plan, int64_t rows) except -1:
     return 0
 
 
-cdef int _hold_tokens(Held& held, object tokens, int64_t rows, Answers* answers) except -1:
+cdef int _hold_tokens(Held& held, object tokens, int64_t rows, SampleOutput* answers) except -1:
     _hold(held, tokens, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, 8, "tokens")
     if held.buffer.ndim != 2 or held.buffer.shape[0] != rows:
         raise ValueError("tokens must have shape (rows, draws)")
@@ -121,14 +121,14 @@ cdef class _Lists:
 cdef class _Adjusted:
     """The adjustments of a batch, and what keeps their memory."""
 
-    cdef Adjustments adjustments
+    cdef LogitsProcessors adjustments
     cdef Held mask
     cdef _Lists bias
     cdef _Lists prompt
     cdef _Lists output
 
     def __cinit__(self, int64_t rows, int64_t vocabulary, mask, bias, prompt, output):
-        self.adjustments = Adjustments()
+        self.adjustments = LogitsProcessors()
         if mask is not None:
             self._take_mask(mask, rows, vocabulary)
         self.bias = _Lists(bias, rows, vocabulary, True)
@@ -187,9 +187,9 @@ cdef class _Told:
         _hold_write(self.top_tokens, top_tokens, 8, told * count, "top_tokens")
         _hold_write(self.top_logprobs, top_logprobs, 8, told * count, "top_logprobs")
 
-    cdef int show(self, forms, int64_t top_count, Answers* answers) except -1:
+    cdef int show(self, forms, int64_t top_count, SampleOutput* answers) except -1:
         for form in forms:
-            answers.forms.push_back(<Form><int>_FORMS[form])
+            answers.modes.push_back(<LogprobsMode><int>_FORMS[form])
         answers.top_count = top_count
         answers.logprobs = <double*>self.logprobs.buffer.buf
         answers.ranks = <int64_t*>self.ranks.buffer.buf

@@ -14,8 +14,8 @@ cdef extern from "<sampling/penalties.hpp>" namespace "fastsample" nogil:
         const int64_t* tokens
         const float* values
 
-    cppclass Adjustments:
-        Adjustments()
+    cppclass LogitsProcessors:
+        LogitsProcessors()
         const char* mask
         int64_t mask_stride
         int64_t mask_count
@@ -40,7 +40,7 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
         bint (*runs)()
 
     ctypedef int32_t DType
-    ctypedef int32_t Form
+    ctypedef int32_t LogprobsMode
     ctypedef int32_t Reduction
 
     cppclass Batch:
@@ -52,12 +52,12 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
         int64_t token_stride
         DType dtype
 
-    cppclass Answers:
-        Answers()
+    cppclass SampleOutput:
+        SampleOutput()
         int64_t* tokens
         int64_t draws
         int64_t* kept_counts
-        vector[Form] forms
+        vector[LogprobsMode] modes
         int64_t top_count
         double* logprobs
         int64_t* ranks
@@ -76,13 +76,13 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
     vector[InstructionSet] compiled_isas()
     vector[const char*] known_isas()
     void c_sample_rows "fastsample::sample_rows"(
-        const Kernels&, const Batch&, const Adjustments&, const RowParams*, Reduction, int,
-        const Answers&, uint8_t*) except +
+        const Kernels&, const Batch&, const LogitsProcessors&, const RowParams*, Reduction, int,
+        const SampleOutput&, uint8_t*) except +
     void apply_function(
         const Kernels&, Function, const Batch&, const double*, Reduction, int, void*,
         uint8_t*) except +
     KeptSets c_kept_sets "fastsample::kept_sets"(
-        const Kernels&, const Batch&, const Adjustments&, const RowParams*, int, uint8_t*) except +
+        const Kernels&, const Batch&, const LogitsProcessors&, const RowParams*, int, uint8_t*) except +
 
 
 cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample::Function" nogil:
@@ -92,7 +92,7 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample::Function" nogil
 
 
 cdef extern from "<runtime/pool.hpp>" namespace "fastsample" nogil:
-    int c_most_threads "fastsample::most_threads"()
+    int c_most_threads "fastsample::max_threads"()
     void c_limit_threads "fastsample::limit_threads"(int)
 
 

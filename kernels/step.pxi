@@ -88,7 +88,7 @@ cdef class Step:
     cdef Held _plan
     cdef Held _tokens
     cdef Held _status
-    cdef Answers _answers
+    cdef SampleOutput _answers
     cdef bint _is_measured
     cdef Held _counts
     cdef Held _sums
@@ -113,7 +113,7 @@ cdef class Step:
         self._memory_of_logits = memory_of_logits
         self._as_ids = as_ids
         self._as_given = as_given
-        self._answers = Answers()
+        self._answers = SampleOutput()
         _hold_write(self._plan, plan, sizeof(RowParams), count, "plan")
         _hold_tokens(self._tokens, tokens, count, &self._answers)
         _hold_write(self._status, status, 1, count, "status")
@@ -164,7 +164,7 @@ cdef class Step:
         """Write the tokens; False where there is one that cannot be drawn."""
         cdef RowParams* settings = <RowParams*>self._plan.buffer.buf
         cdef uint8_t* status = <uint8_t*>self._status.buffer.buf
-        cdef const Adjustments* nothing = &_NOTHING_ADJUSTED.adjustments
+        cdef const LogitsProcessors* nothing = &_NOTHING_ADJUSTED.adjustments
         cdef uint64_t length
         cdef int64_t b
         for b in range(batch.rows):
@@ -254,7 +254,7 @@ cdef class Draw:
         cdef Held held
         cdef Batch batch
         cdef bint torch
-        cdef Answers answers = Answers()
+        cdef SampleOutput answers = SampleOutput()
         cdef RowParams settings = self._settings
         cdef int64_t token, kept_count
         cdef uint8_t status = 0

@@ -1,6 +1,6 @@
-// Rule 8: masses as float32, v = 2^y, and their sums: in one order whatever the machine (fixed), in the
-// quickest (fast), or nearly without rounding (wide), to show where the order does not matter. All sums are
-// halved, as the powers are, until they are told: that changes no bit.
+// Rule 8: masses as float32, v = 2^y, and their sums: in one order on every machine (fixed), in the fastest order
+// (fast), or nearly without rounding (wide), to prove that the order does not matter. Sums are of halved powers
+// and doubled at the end, which changes no bit.
 #pragma once
 
 #include "math/mass.hpp"
@@ -9,19 +9,19 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// As many masses as there are lanes; -inf has none.
-inline Floats float_masses_of(Law law, Floats logits) {
-  const Power<Floats> v = power(exponents(law, logits));
+// The masses of a vector of logits; that of -inf is 0.
+inline Floats float_masses_of(Scaling scaling, Floats logits) {
+  const Power<Floats> v = power(exponent2(scaling, logits));
   const Floats values = v.p * doubled(v.half);
   return logits >= fill(kLowest) ? values : Floats{};
 }
 
-inline float float_mass_of(Law law, float logit) { return float_masses_of(law, fill(logit))[0]; }
+inline float float_mass_of(Scaling scaling, float logit) { return float_masses_of(scaling, fill(logit))[0]; }
 
 // Rule 8's order: 16 lanes by token inside aligned blocks of 4,096 tokens.
 constexpr int kRuleLanes = 16;
 
-// Adds the lanes that lie 8, 4, 2, 1 apart.
+// Adds lanes i + 8 to lanes i, then i + 4, i + 2 and i + 1.
 template <class Item>
 inline Item sum_of_rule_lanes(Item* lanes) {
   for (int apart = kRuleLanes / 2; apart > 0; apart /= 2) {
@@ -53,7 +53,7 @@ class FixedSum {
   Floats lanes_[kVectors] = {};
 };
 
-// Every vector of a pack on its own, over a span.
+// Each vector of a pack in its own lanes, over a span.
 class FastSum {
  public:
   typedef double Total;
@@ -70,7 +70,7 @@ class FastSum {
   Pack lanes_ = {};
 };
 
-// In float64, over a span.
+// Lanes of float64, over a span.
 class WideSum {
  public:
   typedef double Total;

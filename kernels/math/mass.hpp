@@ -8,19 +8,19 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// What turns a row's logits into masses: its top logit and the scale log2(e) / temperature.
+// The m and s of rule 4: the top logit and log2(e) / temperature. They map a logit x to y = (x - m) * s.
 //
-// The logits need not be read by rule 1 first: m is, and taking a denormal x for 0 moves y by less than
-// 2^-126 * 2^64 where |m| is small enough to notice it; both ys then round p to 1.
-struct Law {
+// m must have been read by rule 1; other logits need not be: taking a denormal x for 0 changes y by less than
+// 2^-126 * 2^64 where |m| is small enough for that to matter, and p rounds to 1 with either y.
+struct Scaling {
   float top;
   float scale;
 };
 
 constexpr double kLog2E = 1.4426950408889634;
-constexpr float kLowestExponent = -64.0f;
-// A token at or below this exponent has mass 0.
-constexpr float kZeroExponent = -41.0f;
+constexpr float kMinExponent2 = -64.0f;
+// A token whose y is this or less has mass 0.
+constexpr float kZeroMassExponent2 = -41.0f;
 
 inline float scale_of(double temperature) {
   double scale = kLog2E / static_cast<double>(static_cast<float>(temperature));
@@ -28,20 +28,20 @@ inline float scale_of(double temperature) {
   return static_cast<float>(scale > 0x1p64 ? 0x1p64 : scale);
 }
 
-inline float exponent(Law law, float logit) {
-  const float y = (logit - law.top) * law.scale;
-  return y > kLowestExponent ? y : kLowestExponent;
+inline float exponent2(Scaling scaling, float logit) {
+  const float y = (logit - scaling.top) * scaling.scale;
+  return y > kMinExponent2 ? y : kMinExponent2;
 }
 
-// In what follows V is a vector or a pack of them.
+// From here on V is a vector or a pack of vectors.
 template <class V>
-inline V exponents(Law law, const V& logits) {
-  return larger_negative((logits - law.top) * law.scale, kLowestExponent);
+inline V exponent2(Scaling scaling, const V& logits) {
+  return larger_negative((logits - scaling.top) * scaling.scale, kMinExponent2);
 }
 
-// 2^y = 2 * p * half, for y in [-64, 0]; twice `half` is 2^k. It is halved for the sake of kRound: that is
-// an even number, as it must be to round ties as the rule does, and leaves the exponent field of the half
-// in the low bits of a sum. The doubled power of two starts from y = -126.
+// 2^y = 2 * p * half, for y in [-64, 0]; twice `half` is 2^k. The power is halved because of kRound: kRound must
+// be even to round ties as the rule does, and a sum with it then has the exponent field of the half in its low
+// bits. doubled(half) is a normal number for y >= -126.
 constexpr float kRound = 12582912.0f + 126.0f;  // 1.5 * 2^23: adding it rounds to an integer
 template <class V>
 struct Power {
@@ -49,7 +49,7 @@ struct Power {
   V half;
 };
 
-// Unsigned here and below: a lane past the end of a list may hold anything.
+// Unsigned, since lanes past the end of a list may hold any number, and the shift may overflow.
 inline Floats half_of_two_to(Floats t) { return (Floats)((Uints)t << 23); }
 inline Pack half_of_two_to(const Pack& t) {
   return each([&](int i) { return half_of_two_to(t.vector[i]); });
@@ -71,32 +71,32 @@ inline Power<V> power(const V& y) {
   return {polynomial(y - (t - kRound)), half_of_two_to(t)};
 }
 
-// mass = high * 2^20 + low, both taken from the bits of sums that round where the rule rounds.
+// mass = high * 2^20 + low. Both are bits of float32 sums that round where the rule rounds.
 struct Masses {
   Ints high;
   Ints low;
 };
 
-// Raw: without the two constants' bits, which a sum over many tokens takes off once. Both are half of the
-// rule's, as the power is: that changes the exponent fields and nothing else.
+// The bits of the constants that are added; a sum over many tokens subtracts them once. Both constants are half
+// of the rule's, as the power is, which changes the exponent fields and nothing else.
 constexpr int32_t kHighBits = 0x40C00000;  // 6.0f
 constexpr int32_t kLowBits = 0x36C00000;   // 1.5 * 2^-18
 
-// The product is exact, so high and low are what the rule says of v = 2^y, halved.
+// The product is exact, so high and low are the rule's for v = 2^y, halved.
 template <class V>
 inline V high_part(const Power<V>& v) {
   return add_exact_product(v.p, v.half, 6.0f);
 }
-// The rule's (v - (high - 12)) + 1.5 * 2^-17: its first two differences are exact, and so is the one here that
-// takes both constants off at once, a multiple of half the rule's 2^-20 like them; either way one rounding is
-// left.
+// The rule's (v - (high - 12)) + 1.5 * 2^-17. Its first two differences are exact. So is the one here, which
+// subtracts both constants at once: like them it is a multiple of half the rule's 2^-20. One rounding remains
+// in either form.
 template <class V>
 inline V low_part(const Power<V>& v, const V& high) {
   return add_exact_product(v.p, v.half, (6.0f + 0x1.8p-18f) - high);
 }
 
-inline Masses masses_of(Law law, Floats logits) {
-  const Power<Floats> v = power(exponents(law, logits));
+inline Masses masses_of(Scaling scaling, Floats logits) {
+  const Power<Floats> v = power(exponent2(scaling, logits));
   const Floats high = high_part(v);
   return {(Ints)((Uints)high - static_cast<uint32_t>(kHighBits)),
           (Ints)((Uints)low_part(v, high) - static_cast<uint32_t>(kLowBits))};
@@ -117,22 +117,22 @@ inline void store_masses(const Masses& masses, uint64_t* target) {
   }
 }
 
-inline uint64_t mass_of(Law law, float logit) {
+inline uint64_t mass_of(Scaling scaling, float logit) {
   uint64_t masses[kLanes];
-  store_masses(masses_of(law, fill(logit)), masses);
+  store_masses(masses_of(scaling, fill(logit)), masses);
   return masses[0];
 }
 
 // The mass of the top token.
 constexpr uint64_t kTopMass = uint64_t{1} << 40;
 
-// The total mass of up to a span, added pack by pack: 512 masses of at most 2^40, so 32 bits hold the sums
-// of both parts, and what wraps on the way comes back.
+// The total mass of at most a span, added pack by pack. It has 512 masses of at most 2^40, so 32 bits hold the
+// final sums of both parts; intermediate sums may wrap.
 class SpanMass {
  public:
   typedef uint64_t Total;
   static constexpr int64_t kBlocks = kSpan;
-  static constexpr bool kHasZeros = true;  // a token may be kept and weigh nothing
+  static constexpr bool kHasZeros = true;  // a kept token may have mass 0
 
   void add(const Power<Pack>& v) {
     const Pack high = high_part(v);
@@ -156,7 +156,7 @@ class SpanMass {
   uint32_t vectors_ = 0;
 };
 
-// Rule 7's ln for positive normal z: FreeBSD's and musl's reduction, with no call into a C library.
+// Rule 7's ln for positive normal z: the reduction of FreeBSD and musl, without a call of the C library.
 inline double natural_log(double z) {
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e00000000;
   constexpr uint64_t kOne = 0x3ff0000000000000;

@@ -1,5 +1,5 @@
-// Rule 6, the random word: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). A pure function of its
-// arguments, so a draw depends on nothing but seed, position, stream and purpose.
+// Rule 6: the random generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). It is a function of its arguments,
+// so a draw depends on nothing but seed, position, stream and purpose.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct Words {
   uint32_t word[4];
 };
 
-// static: each object keeps its own copy, see lanes.hpp.
+// static: each object keeps its own copy, see simd.hpp.
 static inline Words philox4x32(uint64_t key, Words counter) {
   uint32_t key0 = static_cast<uint32_t>(key);
   uint32_t key1 = static_cast<uint32_t>(key >> 32);
@@ -28,7 +28,7 @@ static inline Words philox4x32(uint64_t key, Words counter) {
   return counter;
 }
 
-// The uniform U of a draw; purpose 0 is the token.
+// The U of a draw, uniform in [0, 2^64); purpose 0 is the draw of a token.
 static inline uint64_t uniform(uint64_t seed, uint64_t position, uint32_t stream, uint32_t purpose) {
   const Words words = philox4x32(
       seed, {{static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), stream, purpose}});

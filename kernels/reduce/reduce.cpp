@@ -10,14 +10,14 @@
 namespace fastsample {
 namespace {
 
-// Waking a thread costs a few microseconds: each shall have several times that to do.
+// Waking a thread costs a few microseconds: each must have several times that to do.
 constexpr int64_t kNumbersPerThread = 1 << 18;
-// An exact sum is settled after so many.
+// The digits of an exact sum are carried after so many.
 constexpr int64_t kNumbersPerRun = 1 << 28;
 
 int64_t size_of(DType dtype) { return dtype == kFloat64 ? 8 : dtype == kFloat32 ? 4 : 2; }
 
-// Numbers in the order in which they are read, by as few axes as they need.
+// The numbers of an array in the order in which they are read, with as few axes as possible.
 class Elements {
  public:
   explicit Elements(const Strided& array)
@@ -40,8 +40,8 @@ class Elements {
   int64_t blocks() const { return (count_ + kRuleBlock - 1) / kRuleBlock; }
   DType dtype() const { return dtype_; }
 
-  // Calls use(numbers, block) for runs that begin at a block, one behind the other, from one block to
-  // another: where they lie, or block by block where they must be gathered.
+  // Calls use(numbers, block) for adjacent runs of blocks, from one block to another: in the caller's memory, or
+  // block by block in a copy where they are not adjacent there.
   template <class Use>
   void each_run(int64_t first_block, int64_t last_block, Use use) const {
     const bool in_place = axes_.size() == 1 && axes_[0].stride == size_;
@@ -61,7 +61,7 @@ class Elements {
     int64_t stride;
   };
 
-  // Row by row of the last axis.
+  // Copies row by row of the last axis.
   void gather(int64_t first, int64_t count, char* target) const {
     const Axis& row = axes_.back();
     while (count > 0) {
@@ -104,11 +104,11 @@ class Elements {
 
 int choose_shares(const Elements& elements, int threads) {
   const int64_t wanted = threads == 0 ? elements.count() / kNumbersPerThread : threads;
-  const int64_t most = std::min({wanted, elements.blocks(), int64_t{kMostThreads}});
-  return most <= 1 ? 1 : std::min(static_cast<int>(most), most_threads());
+  const int64_t most = std::min({wanted, elements.blocks(), int64_t{kMaxThreads}});
+  return most <= 1 ? 1 : std::min(static_cast<int>(most), max_threads());
 }
 
-// Calls task(share, first block, last block) for each share of the blocks, a thread for each.
+// Calls task(share, first block, last block) for each share of the blocks, each on a thread.
 template <class Task>
 void for_each_share(const Elements& elements, int shares, const Task& task) {
   const auto share_out = [&](int64_t share) {
@@ -122,8 +122,8 @@ void for_each_share(const Elements& elements, int shares, const Task& task) {
       const_cast<void*>(static_cast<const void*>(&share_out)));
 }
 
-// Carries what each digit has beyond 32 bits.
-void settle(ExactSum& sum) {
+// Carries the bits of each digit beyond 32 to the next one.
+void carry_digits(ExactSum& sum) {
   int64_t carry = 0;
   for (int i = 0; i + 1 < kDigits; ++i) {
     const int64_t digit = sum.digits[i] + carry;
@@ -148,13 +148,13 @@ ExactSum exact_sum(const Kernels& kernels, const Strided& array, int threads) {
     ExactSum sum = {};
     elements.each_run(first, last, [&](const Numbers& numbers, int64_t) {
       kernels.sums.exact(numbers, sum);
-      settle(sum);
+      carry_digits(sum);
     });
     sums[static_cast<size_t>(share)] = sum;
   });
   ExactSum total = {};
   for (const ExactSum& sum : sums) merge(sum, total);
-  settle(total);
+  carry_digits(total);
   return total;
 }
 

@@ -1,4 +1,4 @@
-// The sum of any array of numbers, in each of rule 8's three ways to add.
+// The sum of any array of numbers, in each of rule 8's three reduction modes.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace fastsample {
 
-// An array as the caller holds it; strides in bytes. It is read with the last axis moving first.
+// An array in the caller's memory; strides in bytes. It is read in C order: the last axis varies fastest.
 struct Strided {
   const char* data;
   int dimensions;
@@ -16,10 +16,10 @@ struct Strided {
   DType dtype;
 };
 
-// `threads` 0 is chosen by how many numbers there are. They throw std::bad_alloc.
+// `threads` 0 chooses by the number of numbers. They throw std::bad_alloc.
 ExactSum exact_sum(const Kernels& kernels, const Strided& array, int threads);
 double fixed_sum(const Kernels& kernels, const Strided& array, int threads);
-// Each thread adds up its share; the shares are added in the type that the numbers are added in.
+// Each thread sums a share; the shares are added in the type in which the numbers are added.
 double fast_sum(const Kernels& kernels, const Strided& array, int threads);
 
 }  // namespace fastsample

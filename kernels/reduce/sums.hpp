@@ -1,7 +1,7 @@
-// Sums of plain numbers, in rule 8's three ways. Halves are widened as a row's are.
+// Sums of numbers, in rule 8's three reduction modes. 16-bit floats are widened as a row's are.
 //
-// Exact needs no integers as long as nothing is rounded: numbers are cut into slices, each so narrow that a
-// block's slices add up in float64 without rounding, and only the few sums of a block become integers.
+// The exact sum splits numbers into slices so narrow that float64 adds the slices of a block without rounding, so
+// only the few sums of a block become integers.
 #pragma once
 
 #include "math/float_mass.hpp"
@@ -24,7 +24,7 @@ inline typename Vectors<Item>::Lanes load_items(const char* source) {
   return lanes;
 }
 
-// As a macro is: GCC drops calls of a function that only prefetches.
+// Always inlined: GCC drops calls of a function that only prefetches.
 __attribute__((always_inline)) inline void prefetch_ahead(const char* source, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += 64) {
     __builtin_prefetch(source + kPrefetch + byte, 0, kSecondLevel);
@@ -63,7 +63,7 @@ inline void each_widened(const Numbers& halves, Use use) {
 
 // ---- fixed --------------------------------------------------------------------------------------------
 
-// Full blocks side by side: an addition waits for the one before it in its block.
+// Several full blocks at once, since an addition waits for the one before it in its block.
 template <class Item, int kBlocks>
 inline void fixed_blocks(const char* items, double* totals) {
   using V = Vectors<Item>;
@@ -206,8 +206,8 @@ struct Format<double> {
   static constexpr int kFraction = 52;
 };
 
-// Exponent fields, as float64 has them, of the largest number of a block and of the smallest that is not 0.
-struct Span {
+// The exponent fields, as in float64, of the largest number of a block and of the smallest one but 0.
+struct ExponentRange {
   int high;
   int low;
 };
@@ -223,9 +223,9 @@ inline int exponent_of(typename Format<Item>::Bits bits) {
   return exponent > 0 ? exponent : 1;
 }
 
-// `count` is whole vectors.
+// `count` is a multiple of a vector's items.
 template <class Item>
-inline Span span_of(const char* items, int64_t count) {
+inline ExponentRange range_of(const char* items, int64_t count) {
   typedef typename Format<Item>::Bits Bits;
   using V = Vectors<Bits>;
   constexpr Bits kSize = static_cast<Bits>(~(uint64_t{1} << (8 * sizeof(Bits) - 1)));
@@ -235,7 +235,7 @@ inline Span span_of(const char* items, int64_t count) {
     const char* source = items + i * sizeof(Bits);
     prefetch_ahead(source, 4 * kLanes);
     const typename V::Lanes size = load_items<Bits>(source) & kSize;
-    const typename V::Lanes below = (size - 1) & kSize;  // of 0 it is the largest there is
+    const typename V::Lanes below = (size - 1) & kSize;  // for 0 the largest number
     high = size > high ? size : high;
     low = below < low ? below : low;
   }
@@ -258,7 +258,7 @@ inline Doubles load_doubles<double>(const char* source) {
   return load_items<double>(source);
 }
 
-// Spelled out where GCC widens a vector half by half.
+// Intrinsics where GCC widens half a vector at a time.
 template <>
 inline Doubles load_doubles<float>(const char* source) {
 #if defined(__AVX512F__)
@@ -276,9 +276,9 @@ inline Doubles load_doubles<float>(const char* source) {
 
 constexpr int kCountBits = 12;
 static_assert(kRuleBlock == 1 << kCountBits, "a block adds so many bits");
-// What adding a rounder to a number x below 2^e and taking it off again leaves is the slice of x from the unit
-// of 2^(e + kCountBits - 52) up. A block's slices add up to at most 2^(e + kCountBits), and what is left of
-// each number is at most half of that unit: exponents of the next slice lie so many below.
+// For a number x below 2^e, (x + rounder) - rounder is the slice of x from the unit 2^(e + kCountBits - 52) up. A
+// block's slices add up to at most 2^(e + kCountBits), and the rest of each number is at most half of that unit:
+// the exponent of the next slice is lower by kSlice.
 constexpr int kSlice = 53 - kCountBits;
 
 inline double power_of_two(int field) {
@@ -288,17 +288,17 @@ inline double power_of_two(int field) {
   return power;
 }
 
-constexpr int kAbreast = 4;  // vectors whose sums do not wait for each other
-constexpr int64_t kStride = kAbreast * kDoubles;
+constexpr int kExactChains = 4;  // vectors whose sums do not wait for each other
+constexpr int64_t kStride = kExactChains * kDoubles;
 
-// Sums slices and what is left below them; `count` is whole strides.
+// Adds the slices and the rests; `count` is a multiple of kStride.
 template <class Item, int kSlices>
 inline void add_sliced(const char* items, int64_t count, int high, ExactSum& sum) {
   double rounder[kSlices + 1];
   for (int n = 0; n < kSlices; ++n) rounder[n] = 1.5 * power_of_two(high + 1 + kCountBits - n * kSlice);
-  Doubles sums[kSlices + 1][kAbreast] = {};
+  Doubles sums[kSlices + 1][kExactChains] = {};
   for (int64_t i = 0; i < count; i += kStride) {
-    for (int v = 0; v < kAbreast; ++v) {
+    for (int v = 0; v < kExactChains; ++v) {
       Doubles left = load_doubles<Item>(items + (i + v * kDoubles) * sizeof(Item));
       for (int n = 0; n < kSlices; ++n) {
         const Doubles slice = (left + rounder[n]) - rounder[n];
@@ -316,29 +316,29 @@ inline void add_sliced(const char* items, int64_t count, int high, ExactSum& sum
   }
 }
 
-// `count` is whole strides, a block at most.
+// `count` is a multiple of kStride, and at most a block.
 template <class Item>
 inline void add_block(const char* items, int64_t count, ExactSum& sum) {
-  const Span span = span_of<Item>(items, count);
-  const int bits = span.high - span.low + Format<Item>::kFraction + 1 + kCountBits - 53;
+  const ExponentRange range = range_of<Item>(items, count);
+  const int bits = range.high - range.low + Format<Item>::kFraction + 1 + kCountBits - 53;
   const int slices = bits > 0 ? (bits + kSlice - 1) / kSlice : 0;
-  const int last = span.high + 1 + kCountBits - (slices - 1) * kSlice;
-  const bool fits = span.high + 1 + kCountBits < kExponentMask && last > 0;
+  const int last = range.high + 1 + kCountBits - (slices - 1) * kSlice;
+  const bool fits = range.high + 1 + kCountBits < kExponentMask && last > 0;
   if (!fits || slices > 3) return add_one_by_one<Item>(items, count, sum);
-  if (slices == 0) return add_sliced<Item, 0>(items, count, span.high, sum);
-  if (slices == 1) return add_sliced<Item, 1>(items, count, span.high, sum);
-  if (slices == 2) return add_sliced<Item, 2>(items, count, span.high, sum);
-  add_sliced<Item, 3>(items, count, span.high, sum);
+  if (slices == 0) return add_sliced<Item, 0>(items, count, range.high, sum);
+  if (slices == 1) return add_sliced<Item, 1>(items, count, range.high, sum);
+  if (slices == 2) return add_sliced<Item, 2>(items, count, range.high, sum);
+  add_sliced<Item, 3>(items, count, range.high, sum);
 }
 
 template <class Item>
 inline void add_exactly_of(const Numbers& numbers, ExactSum& sum) {
-  const int64_t whole = numbers.count / kStride * kStride;
-  for (int64_t first = 0; first < whole; first += kRuleBlock) {
-    const int64_t rest = whole - first;
+  const int64_t full = numbers.count / kStride * kStride;
+  for (int64_t first = 0; first < full; first += kRuleBlock) {
+    const int64_t rest = full - first;
     add_block<Item>(numbers.data + first * sizeof(Item), rest < kRuleBlock ? rest : kRuleBlock, sum);
   }
-  add_one_by_one<Item>(numbers.data + whole * sizeof(Item), numbers.count - whole, sum);
+  add_one_by_one<Item>(numbers.data + full * sizeof(Item), numbers.count - full, sum);
 }
 
 void add_exactly(const Numbers& numbers, ExactSum& sum) {

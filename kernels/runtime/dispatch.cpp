@@ -7,7 +7,7 @@
 
 #include "simd/float_mode.hpp"
 #include "simd/isa_list.hpp"
-#include "math/sort_key.hpp"
+#include "math/ordinal.hpp"
 #include "runtime/pool.hpp"
 
 namespace fastsample {
@@ -25,13 +25,13 @@ std::vector<const char*> known_isas() { return {FASTSAMPLE_ISA_LIST(FASTSAMPLE_N
 
 namespace {
 
-// One thread's scratch memory. It grows to the largest needs seen.
+// One thread's scratch memory. It grows to the largest needs so far.
 class ThreadWorkspace {
  public:
-  // For rows of a vocabulary, and that many keys at once.
-  Workspace& with_room(int64_t vocabulary, int64_t room) {
+  // Scratch memory for rows of a vocabulary and lists of `capacity` keys.
+  Workspace& reserve(int64_t vocabulary, int64_t capacity) {
     if (vocabulary > vocabulary_) grow_rows(vocabulary);
-    if (room > work_.room) grow_room(room);
+    if (capacity > work_.capacity) grow_lists(capacity);
     return work_;
   }
 
@@ -39,25 +39,25 @@ class ThreadWorkspace {
   void grow_rows(int64_t vocabulary) {
     const int64_t blocks = (vocabulary + kBlock - 1) / kBlock;
     vocabulary_ = 0;
-    work_.best = take(floats_[0], blocks);
-    work_.part_best = take(floats_[1], blocks * kParts);
-    work_.blocks = take(blocks_, blocks);
-    work_.sums = take(words_[0], (blocks + kSpan - 1) / kSpan);
-    work_.float_sums = take(doubles_, (blocks + kSpan - 1) / kSpan);
+    work_.block_max = allocate(floats_[0], blocks);
+    work_.part_max = allocate(floats_[1], blocks * kParts);
+    work_.open_blocks = allocate(blocks_, blocks);
+    work_.span_masses = allocate(words_[0], (blocks + kSpan - 1) / kSpan);
+    work_.span_totals = allocate(doubles_, (blocks + kSpan - 1) / kSpan);
     vocabulary_ = vocabulary;
   }
 
-  void grow_room(int64_t room) {
-    work_.room = 0;
-    work_.keys = take(words_[1], room);
-    work_.masses = take(words_[2], room);
-    work_.keys_left = take(words_[3], room);
-    work_.masses_left = take(words_[4], room);
-    work_.room = room;
+  void grow_lists(int64_t capacity) {
+    work_.capacity = 0;
+    work_.keys = allocate(words_[1], capacity);
+    work_.masses = allocate(words_[2], capacity);
+    work_.scratch_keys = allocate(words_[3], capacity);
+    work_.scratch_masses = allocate(words_[4], capacity);
+    work_.capacity = capacity;
   }
 
   template <class Item>
-  static Item* take(std::unique_ptr<Item[]>& owner, int64_t length) {
+  static Item* allocate(std::unique_ptr<Item[]>& owner, int64_t length) {
     owner.reset(new Item[static_cast<size_t>(length + kPadding)]);
     return owner.get();
   }
@@ -71,27 +71,27 @@ class ThreadWorkspace {
 };
 
 thread_local ThreadWorkspace workspace;
-thread_local Adjuster adjuster;
+thread_local RowProcessorBuilder processor_builder;
 
-// What is listed of a row beyond this share of it is dearer than leaving it in place. With the rest of a
-// workspace it comes to less than one and a half times the row as float32.
-int64_t room_to_draw(int64_t vocabulary) { return vocabulary / 7 + 2 * kBlock; }
-// For a list of so many tokens. Where it is more than the above, a call has it for itself.
-int64_t room_to_list(int64_t tokens) { return tokens + 2 * kBlock; }
-int64_t most_to_list(int64_t vocabulary) { return room_to_draw(vocabulary) - 2 * kBlock; }
+// Listing a larger share of a row costs more than keeping tokens in place. With it a workspace is less than one
+// and a half times the row as float32.
+int64_t draw_capacity(int64_t vocabulary) { return vocabulary / 7 + 2 * kBlock; }
+// For a list of so many tokens. If it exceeds draw_capacity, it is allocated for one call.
+int64_t list_capacity(int64_t tokens) { return tokens + 2 * kBlock; }
+int64_t max_listed(int64_t vocabulary) { return draw_capacity(vocabulary) - 2 * kBlock; }
 
-// Waking a thread costs a few microseconds: each shall have several times that to do.
+// Waking a thread costs a few microseconds: each must have several times that to do.
 constexpr int64_t kLogitsPerThread = 1 << 18;
 
-// Short rows go out in runs of neighbours, whose answers share cache lines. Long ones go one by one: all
-// wait for a thread that the system has stopped inside its run.
+// A thread takes short rows in runs of neighbours, whose results share cache lines. It takes long rows one by one,
+// since every thread waits for one that the system has suspended inside its run.
 constexpr int64_t kLogitsPerRun = 1 << 14;
 
 int choose_threads(const Batch& batch, int threads) {
   int64_t most = threads;
   if (threads == 0) most = batch.rows * batch.vocabulary / kLogitsPerThread;
-  most = std::min({most, batch.rows, int64_t{kMostThreads}});
-  return most <= 1 ? 1 : std::min(static_cast<int>(most), most_threads());
+  most = std::min({most, batch.rows, int64_t{kMaxThreads}});
+  return most <= 1 ? 1 : std::min(static_cast<int>(most), max_threads());
 }
 
 // Calls task(row) once for every row, under the default floating-point mode.
@@ -112,47 +112,46 @@ Logits row_of(const Batch& batch, int64_t row) {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// What is told of a row that has no token.
-void write_nothing(const Answers& answers, int64_t rows, int64_t row) {
-  std::fill_n(answers.tokens + row * answers.draws, answers.draws, -1);
-  if (answers.kept_counts) answers.kept_counts[row] = 0;
-  for (size_t form = 0; form < answers.forms.size(); ++form) {
-    const int64_t at = static_cast<int64_t>(form) * rows + row;
-    answers.logprobs[at] = kNaN;
-    answers.ranks[at] = 0;
-    std::fill_n(answers.top_tokens + at * answers.top_count, answers.top_count, -1);
-    std::fill_n(answers.top_logprobs + at * answers.top_count, answers.top_count, kNaN);
+// The output of a row without a token.
+void write_empty(const SampleOutput& out, int64_t rows, int64_t row) {
+  std::fill_n(out.tokens + row * out.draws, out.draws, -1);
+  if (out.kept_counts) out.kept_counts[row] = 0;
+  for (size_t mode = 0; mode < out.modes.size(); ++mode) {
+    const int64_t at = static_cast<int64_t>(mode) * rows + row;
+    out.logprobs[at] = kNaN;
+    out.ranks[at] = 0;
+    std::fill_n(out.top_tokens + at * out.top_count, out.top_count, -1);
+    std::fill_n(out.top_logprobs + at * out.top_count, out.top_count, kNaN);
   }
 }
 
 }  // namespace
 
-void sample_rows(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                 const RowParams* settings, Reduction reduction, int threads, const Answers& answers,
+void sample_rows(const Kernels& kernels, const Batch& batch, const LogitsProcessors& processors,
+                 const RowParams* params, Reduction reduction, int threads, const SampleOutput& out,
                  uint8_t* status) {
   auto sample_row = [&](int64_t row) {
-    write_nothing(answers, batch.rows, row);
+    write_empty(out, batch.rows, row);
     if (status[row] != kOk) return;
-    Report reports[3];
+    LogprobResult logprobs[3];
     int64_t count = 0;
-    for (const Form form : answers.forms) {
+    for (const LogprobsMode mode : out.modes) {
       const int64_t at = count * batch.rows + row;
-      reports[count++] = {form, answers.logprobs + at, answers.ranks + at,
-                          answers.top_tokens + at * answers.top_count,
-                          answers.top_logprobs + at * answers.top_count};
+      logprobs[count++] = {mode, out.logprobs + at, out.ranks + at, out.top_tokens + at * out.top_count,
+                           out.top_logprobs + at * out.top_count};
     }
-    const Outcome outcome = {answers.tokens + row * answers.draws,
-                             answers.draws,
-                             answers.kept_counts ? answers.kept_counts + row : nullptr,
-                             reports,
-                             count,
-                             answers.top_count};
-    ThreadWorkspace all;
-    Workspace& work = answers.top_count <= most_to_list(batch.vocabulary)
-                          ? workspace.with_room(batch.vocabulary, room_to_draw(batch.vocabulary))
-                          : all.with_room(batch.vocabulary, room_to_list(answers.top_count));
-    const Adjustment adjustment = adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
-    status[row] = kernels.sample(row_of(batch, row), adjustment, settings[row], reduction, work, outcome);
+    const RowOutput row_out = {out.tokens + row * out.draws,
+                               out.draws,
+                               out.kept_counts ? out.kept_counts + row : nullptr,
+                               logprobs,
+                               count,
+                               out.top_count};
+    ThreadWorkspace large;
+    Workspace& work = out.top_count <= max_listed(batch.vocabulary)
+                          ? workspace.reserve(batch.vocabulary, draw_capacity(batch.vocabulary))
+                          : large.reserve(batch.vocabulary, list_capacity(out.top_count));
+    const RowProcessors edits = processor_builder.build(processors, row, batch.vocabulary, params[row]);
+    status[row] = kernels.sample(row_of(batch, row), edits, params[row], reduction, work, row_out);
   };
   for_each_row(batch, threads, sample_row);
 }
@@ -161,7 +160,7 @@ void apply_function(const Kernels& kernels, Function function, const Batch& batc
                     Reduction reduction, int threads, void* target, uint8_t* status) {
   auto apply = [&](int64_t row) {
     if (status[row] != kOk) return;
-    Workspace& work = workspace.with_room(batch.vocabulary, 0);
+    Workspace& work = workspace.reserve(batch.vocabulary, 0);
     const Logits logits = row_of(batch, row);
     float* const floats = static_cast<float*>(target) + row * batch.vocabulary;
     switch (function) {
@@ -180,17 +179,17 @@ void apply_function(const Kernels& kernels, Function function, const Batch& batc
   for_each_row(batch, threads, apply);
 }
 
-KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const Adjustments& adjustments,
-                   const RowParams* settings, int threads, uint8_t* status) {
-  // Candidates: a key and its mass each.
+KeptSets kept_sets(const Kernels& kernels, const Batch& batch, const LogitsProcessors& processors,
+                   const RowParams* params, int threads, uint8_t* status) {
+  // A key and its mass for each token.
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> rows(static_cast<std::size_t>(batch.rows));
   auto keep_row = [&](int64_t row) {
     if (status[row] != kOk) return;
-    ThreadWorkspace all;
-    Workspace& work = all.with_room(batch.vocabulary, room_to_list(batch.vocabulary));
-    const Adjustment adjustment = adjuster.adjust(adjustments, row, batch.vocabulary, settings[row]);
+    ThreadWorkspace large;
+    Workspace& work = large.reserve(batch.vocabulary, list_capacity(batch.vocabulary));
+    const RowProcessors edits = processor_builder.build(processors, row, batch.vocabulary, params[row]);
     int64_t count = 0;
-    status[row] = kernels.kept_set(row_of(batch, row), adjustment, settings[row], work, &count);
+    status[row] = kernels.kept_set(row_of(batch, row), edits, params[row], work, &count);
     auto& kept = rows[static_cast<std::size_t>(row)];
     kept.reserve(static_cast<std::size_t>(count));
     for (int64_t i = 0; i < count; ++i) kept.emplace_back(work.keys[i], work.masses[i]);

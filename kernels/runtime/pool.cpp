@@ -18,7 +18,7 @@
 namespace fastsample {
 namespace {
 
-// One call of parallel_for. Lives on the caller's stack: the call returns when no worker holds it.
+// One call of parallel_for, on the caller's stack: it returns only when no worker uses it.
 struct Call {
   int64_t count;
   int64_t run_length;
@@ -28,8 +28,8 @@ struct Call {
   std::exception_ptr failure;
   std::mutex failure_mutex;
   // Changed under the pool's mutex:
-  int wanted = 0;               // workers that may still come
-  std::atomic<int> present{0};  // workers that are inside
+  int wanted = 0;               // workers that may still join
+  std::atomic<int> present{0};  // workers that have joined and not left
   Call* following = nullptr;
 
   void run() {
@@ -46,25 +46,25 @@ struct Call {
   }
 };
 
-// Linux may wake a thread on the processor of its waker although another idles, and leave the two there for
-// a whole call: in a virtual machine an idle processor can look as if its host had taken it away. So workers
-// may run where their caller may, but not on the processor that it is on.
+// Linux may wake a thread on its waker's processor although another one is idle, and leave both there for an entire
+// call: in a virtual machine an idle processor can look as if the host had descheduled it. So workers may run on
+// the processors that their caller may use, except the one that it is on.
 #if defined(__linux__)
 class Processors {
  public:
-  static Processors beside_caller() {
-    Processors beside;
+  static Processors without_caller() {
+    Processors others;
     const int here = sched_getcpu();
-    if (here >= 0 && sched_getaffinity(0, sizeof beside.set_, &beside.set_) == 0) {
-      CPU_CLR(here, &beside.set_);
+    if (here >= 0 && sched_getaffinity(0, sizeof others.set_, &others.set_) == 0) {
+      CPU_CLR(here, &others.set_);
     }
-    return beside;
+    return others;
   }
-  // Of a worker that was told `others` before.
-  void tell(pthread_t worker, Processors& others) const {
-    if (CPU_COUNT(&set_) == 0 || CPU_EQUAL(&set_, &others.set_)) return;
+  // Sets the affinity of a worker, whose affinity so far is `current`.
+  void pin(pthread_t worker, Processors& current) const {
+    if (CPU_COUNT(&set_) == 0 || CPU_EQUAL(&set_, &current.set_)) return;
     pthread_setaffinity_np(worker, sizeof set_, &set_);
-    others = *this;
+    current = *this;
   }
 
  private:
@@ -72,8 +72,8 @@ class Processors {
 };
 #else
 struct Processors {
-  static Processors beside_caller() { return {}; }
-  void tell(pthread_t, Processors&) const {}
+  static Processors without_caller() { return {}; }
+  void pin(pthread_t, Processors&) const {}
 };
 #endif
 
@@ -85,8 +85,8 @@ struct Worker {
   Processors processors;
 };
 
-// To wake a sleeping caller costs about as long as this, so it may look as long first.
-constexpr std::chrono::microseconds kLook{50};
+// Waking a sleeping caller takes about this long, so the caller may poll as long before it sleeps.
+constexpr std::chrono::microseconds kSpinTime{50};
 
 void pause() {
 #if defined(__x86_64__)
@@ -94,8 +94,8 @@ void pause() {
 #endif
 }
 
-bool has_left_soon(const std::atomic<int>& present) {
-  const auto end = std::chrono::steady_clock::now() + kLook;
+bool empties_soon(const std::atomic<int>& present) {
+  const auto end = std::chrono::steady_clock::now() + kSpinTime;
   do {
     for (int i = 0; i < 8; ++i) pause();
     if (present.load(std::memory_order_acquire) == 0) return true;
@@ -106,19 +106,19 @@ bool has_left_soon(const std::atomic<int>& present) {
 class Pool {
  public:
   void run(Call& call, int helpers) {
-    Worker* called[kMostThreads];
-    const int count = open(call, std::min(helpers, kMostThreads), called);
+    Worker* called[kMaxThreads];
+    const int count = open(call, std::min(helpers, kMaxThreads), called);
     for (int i = 0; i < count; ++i) called[i]->wake.notify_one();
     call.run();
     close(call);
   }
 
  private:
-  // Writes which workers are to be woken; returns how many.
+  // Adds the call, and writes the workers to wake; returns their number.
   int open(Call& call, int helpers, Worker** called) {
-    const Processors beside = Processors::beside_caller();
+    const Processors others = Processors::without_caller();
     const std::lock_guard<std::mutex> lock(mutex_);
-    hire(helpers);
+    start_workers(helpers);
     call.wanted = helpers;
     call.following = first_;
     first_ = &call;
@@ -126,7 +126,7 @@ class Pool {
     for (; count < helpers && !idle_.empty(); ++count) {
       Worker* worker = idle_.back();
       idle_.pop_back();
-      beside.tell(worker->thread, worker->processors);
+      others.pin(worker->thread, worker->processors);
       worker->called = true;
       called[count] = worker;
     }
@@ -138,16 +138,16 @@ class Pool {
       const std::lock_guard<std::mutex> lock(mutex_);
       remove(call);
     }
-    if (call.present.load(std::memory_order_acquire) == 0 || has_left_soon(call.present)) return;
+    if (call.present.load(std::memory_order_acquire) == 0 || empties_soon(call.present)) return;
     std::unique_lock<std::mutex> lock(mutex_);
     done_.wait(lock, [&] { return call.present.load(std::memory_order_relaxed) == 0; });
   }
 
-  // A machine that refuses a thread only makes the call slower.
-  void hire(int wanted) {
+  // If the system refuses a thread, the call is only slower.
+  void start_workers(int wanted) {
     try {
       for (; workers_ < wanted; ++workers_) {
-        idle_.reserve(static_cast<size_t>(workers_) + 1);  // so that no worker need make room
+        idle_.reserve(static_cast<size_t>(workers_) + 1);  // so that no worker has to allocate
         std::thread(&Pool::serve, this).detach();
       }
     } catch (const std::exception&) {}
@@ -185,13 +185,13 @@ class Pool {
 
   std::mutex mutex_;
   std::condition_variable done_;
-  std::vector<Worker*> idle_;  // those that sleep, the last to have worked at the end
-  Call* first_ = nullptr;      // the calls that run now, the newest first
+  std::vector<Worker*> idle_;  // sleeping workers, the most recently active last
+  Call* first_ = nullptr;      // the running calls, the newest first
   int workers_ = 0;
 };
 
-// Never destroyed: its workers sleep until the process ends. A forked child has no workers and gets a
-// new pool; the old one, whose mutex may be held by a thread that is not there, is left behind.
+// Never destroyed: its workers sleep until the process ends. A forked child has no workers and gets a new pool;
+// the old one is leaked, since a thread that does not exist in the child may hold its mutex.
 Pool* pool = nullptr;
 
 void renew_pool() { pool = new Pool; }
@@ -205,9 +205,9 @@ Pool& the_pool() {
   return *pool;
 }
 
-// ---- how many -----------------------------------------------------------------------------------------
+// ---- number of threads --------------------------------------------------------------------------------
 
-// 0: as many as there are processors to run on.
+// 0: no limit but the number of processors.
 std::atomic<int> limit{0};
 
 int processors() {
@@ -221,7 +221,7 @@ int processors() {
 
 }  // namespace
 
-int most_threads() {
+int max_threads() {
   const int set = limit.load(std::memory_order_relaxed);
   return set > 0 ? set : processors();
 }
@@ -246,8 +246,8 @@ void parallel_for(int64_t count, int64_t run_length, int threads, void (*task)(v
 
 extern "C" {
 
-// Found by name in the loaded library.
-__attribute__((visibility("default"))) int fastsample_get_num_threads() { return fastsample::most_threads(); }
+// Exported by name, for callers that load the library.
+__attribute__((visibility("default"))) int fastsample_get_num_threads() { return fastsample::max_threads(); }
 __attribute__((visibility("default"))) void fastsample_set_num_threads(int threads) {
   fastsample::limit_threads(threads);
 }

@@ -1,4 +1,4 @@
-// What the rooms of the kernels hand to each other: plain data, the same for every instruction set.
+// The plain data that the kernels, their dispatch and Cython share; the same for every instruction set.
 #pragma once
 
 #include <cfloat>
@@ -7,22 +7,22 @@
 
 namespace fastsample {
 
-// Every operation rounds to its own type, which the x87 unit does not do.
+// Every operation must round to its own type, which the x87 unit does not do.
 static_assert(FLT_EVAL_METHOD == 0, "compile without -mfpmath=387 and the like");
 
-// What a stage does with its value (rule 5). params/table.py has the same codes, and says which parameter
-// does what: kernels know no filter by name.
+// What a stage does with its value (rule 5). params/ops.py has the same codes, and params/table.py says which
+// parameter uses which: kernels know no filter by name.
 enum class Op : uint8_t { kEnd = 0, kScale = 1, kCount = 2, kMass = 3, kThreshold = 4 };
 constexpr int kMaxStages = 16;
 
-// Which tokens a penalty counts; n >= 0 means the last n of prompt and output.
+// The tokens that a penalty counts; n >= 0 means the last n of prompt and output.
 enum Scope : int64_t { kPromptAndOutput = -1, kPrompt = -2, kOutput = -3 };
 
-// How masses are made and added (rule 8).
+// How masses are represented and added (rule 8).
 enum Reduction : int32_t { kExact = 0, kFixed = 1, kFast = 2 };
 
-// One row's parameters, as the caller gave them: rule 1 rounds them to float32 inside the kernels.
-// engines/plan.py builds arrays of it under the name PLAN: the two layouts move together.
+// One row's parameters, not yet rounded to float32 (rule 1). engines/plan.py builds arrays of it under the
+// name PLAN: change the two layouts together.
 struct RowParams {
   double temperature;
   double repetition_penalty;
@@ -37,132 +37,132 @@ struct RowParams {
   uint32_t stream;
   uint32_t padding;
   Op ops[kMaxStages];          // the chain of stages, ended by kEnd
-  uint8_t stages[kMaxStages];  // which parameter each one is: for the reference
+  uint8_t stages[kMaxStages];  // the parameter of each: only the reference reads it
   double values[kMaxStages];   // one for each op
 };
 
-// kBadParam: a row that comes with it is left alone.
+// kBadParam is set by the caller; such a row is skipped.
 enum Status : uint8_t { kOk = 0, kInvalid = 1, kEmpty = 2, kBadParam = 3 };
 
 // Logits are of the first three.
 enum DType : int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2, kFloat64 = 3 };
 
-// One row as the caller holds it; any alignment.
+// One row of logits in the caller's memory; any alignment.
 struct Logits {
   const char* data;
   int64_t step;        // bytes from token to token
-  int64_t vocabulary;  // tokens that are looked at
+  int64_t vocabulary;  // number of tokens; columns past them are not read
   DType dtype;
 };
 
-// A block is the unit that a row is searched in: its best logit says whether it must be opened.
+// A search skips the blocks of a row whose largest logit is too small.
 constexpr int64_t kBlock = 128;
-// A block's parts, the tokens whose places in it are equal modulo kParts: the unit for large top_k.
+// A part holds the tokens of a block whose places are equal modulo kParts: the unit for large top_k.
 constexpr int64_t kParts = 4;
-// A span of blocks is the unit that masses are added up in.
+// A span of blocks is the unit of sums of masses.
 constexpr int64_t kSpan = 4;
-// Arrays are read and written by whole vectors, of up to 16 lanes: each ends with this much room.
+// Arrays are read and written in full vectors, of up to 16 lanes: each ends with as many unused items.
 constexpr int64_t kPadding = 16;
 
 // What rule 2 does to one token, mask aside.
-struct Edit {
+struct TokenEdit {
   int64_t token;
   float bias;
-  uint32_t frequency;  // how often its scope holds the token
+  uint32_t frequency;  // how often the token occurs in the penalty's scope
   bool present;
   bool repeated;
 };
 
-// What rule 2 does to a row.
-struct Adjustment {
-  const uint8_t* allowed;     // a byte a token, or null
-  const char* allowed_bits;   // a bit a token, lowest first, or null
-  int64_t allowed_count;      // tokens that either of them covers: those past it are banned
-  const Edit* edits;          // block by block, each token once
+// The logits processors of one row (rule 2).
+struct RowProcessors {
+  const uint8_t* allowed;     // a byte for each token, or null
+  const char* allowed_bits;   // a bit for each token, lowest first, or null
+  int64_t allowed_count;      // tokens that either of them covers; those past it are banned
+  const TokenEdit* edits;     // block by block, each token once
   const int64_t* edit_start;  // where each block's edits start, and where the last one's end; or null
   float repetition_penalty;
   float frequency_penalty;
   float presence_penalty;
 };
 
-// The three laws that log-probabilities are told of (rule 7).
-enum Form : int32_t { kRaw = 0, kTempered = 1, kProcessed = 2 };
+// The three distributions that log-probabilities can be of (rule 7).
+enum LogprobsMode : int32_t { kRaw = 0, kTempered = 1, kProcessed = 2 };
 
-// Where the log-probabilities of one form go; null pointers where they are not wanted.
-struct Report {
-  Form form;
-  double* logprob;       // the drawn token's
-  int64_t* rank;         // the drawn token's
+// Where the log-probabilities of one mode are written.
+struct LogprobResult {
+  LogprobsMode mode;
+  double* logprob;       // of the drawn token
+  int64_t* rank;         // of the drawn token
   int64_t* top_tokens;   // top_count of them
-  double* top_logprobs;  // theirs
+  double* top_logprobs;  // of the top tokens
 };
 
-// Where the answers about one row go.
-struct Outcome {
-  int64_t* tokens;      // draws of them, on the streams stream, stream + 1, ...
+// Where the results of one row are written.
+struct RowOutput {
+  int64_t* tokens;      // `draws` of them, on the streams stream, stream + 1, ...
   int64_t draws;
   int64_t* kept_count;  // or null
-  const Report* reports;
-  int64_t report_count;
+  const LogprobResult* logprobs;
+  int64_t mode_count;
   int64_t top_count;
 };
 
-// Scratch memory for one row; grown by the caller, so that row code never allocates.
+// Scratch memory for one row. The caller makes it large enough: row code never allocates.
 struct Workspace {
-  float* best;            // a block's best logit
-  float* part_best;       // the best logits of each block's kParts parts, if asked for
-  bool has_part_bests;
-  bool is_finite;         // no token of the full blocks is at -inf (false: not known)
-  float whole_scale;      // the law by which the row was last weighed as a whole, 0 if it was not;
-  double whole_weight;    // and its mass, that of the top token taken for 1
-  uint64_t* sums;         // a span's total mass
-  double* float_sums;     // the same of float32 masses
-  uint32_t* blocks;       // blocks that are opened
-  int64_t room;           // the arrays that follow hold so many
-  uint64_t* keys;         // candidates
-  uint64_t* masses;       // theirs
-  uint64_t* keys_left;    // what a search for a cut has left
-  uint64_t* masses_left;  // theirs
+  float* block_max;          // the largest logit of each block
+  float* part_max;           // the largest logits of each block's kParts parts, if has_part_max
+  bool has_part_max;
+  bool is_finite;            // no token of the full blocks is at -inf; false: not known
+  float row_scale;           // the scale at which row_total was computed; 0: it was not
+  double row_total;          // the mass of the entire row, relative to the top token's
+  uint64_t* span_masses;     // integer mass of each span
+  double* span_totals;       // float mass of each span
+  uint32_t* open_blocks;     // blocks that a search reads
+  int64_t capacity;          // length of the arrays that follow
+  uint64_t* keys;            // sort keys of listed tokens
+  uint64_t* masses;          // their masses
+  uint64_t* scratch_keys;    // what a search for a cut has not ruled out
+  uint64_t* scratch_masses;
 };
 
-// Numbers next to each other, whatever their alignment.
+// Adjacent numbers of any alignment.
 struct Numbers {
   const char* data;
   int64_t count;
   DType dtype;
 };
 
-// Rule 8's fixed order: blocks of so many numbers.
+// The fixed order of rule 8 adds in blocks of so many numbers.
 constexpr int64_t kRuleBlock = 4096;
 
-// A sum without rounding, in units of 2^-1074, the smallest float64 above 0: digit i counts 2^(32 i). A digit
-// is within 32 bits where the sum is settled (reduce.cpp), the last one aside; until then up to 2^30 numbers
-// may be added. There are digits for 2^63 of the largest.
+// A sum without rounding, in units of 2^-1074, the smallest float64 above 0: digit i counts 2^(32 i). Digits
+// are within 32 bits after carry_digits (reduce.cpp), the last one aside; up to 2^30 numbers may be added
+// before that. There are digits for 2^63 of the largest.
 constexpr int kDigits = 68;
 struct ExactSum {
   int64_t digits[kDigits];
-  double special;  // infinities and NaNs, added up; 0 where there are none
+  double special;  // the sum of infinities and NaNs; 0 where there are none
 };
 
-// The sums of one instruction set.
+// Sums of numbers, for one instruction set.
 struct Sums {
   // Writes the sum of each block of kRuleBlock, in rule 8's order.
   void (*fixed)(const Numbers& numbers, double* totals);
-  // In the order that is quickest, in float32 (float64 for float64).
+  // In the fastest order, in float32 (float64 for float64).
   double (*fast)(const Numbers& numbers);
   void (*exact)(const Numbers& numbers, ExactSum& sum);
 };
 
-// The kernels of one instruction set. Answers are written only where the status is kOk.
+// The kernels of one instruction set. Results are written only where the status is kOk.
 struct Kernels {
-  // Needs room for the top tokens and two blocks.
-  Status (*sample)(const Logits& logits, const Adjustment& adjustment, const RowParams& settings,
-                   Reduction reduction, Workspace& work, const Outcome& outcome);
-  // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses. Needs room for the
-  // vocabulary and two blocks.
-  Status (*kept_set)(const Logits& logits, const Adjustment& adjustment, const RowParams& settings,
+  // Needs capacity for the top tokens and two blocks.
+  Status (*sample)(const Logits& logits, const RowProcessors& processors, const RowParams& params,
+                   Reduction reduction, Workspace& work, const RowOutput& out);
+  // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses. Needs capacity for
+  // the vocabulary and two blocks.
+  Status (*kept_set)(const Logits& logits, const RowProcessors& processors, const RowParams& params,
                      Workspace& work, int64_t* count);
-  // Over the whole row, at a temperature; softmax and log_softmax write a float32 a token.
+  // Over the entire row, at a temperature; softmax and log_softmax write a float32 for each token.
   Status (*softmax)(const Logits& logits, double temperature, Reduction reduction, Workspace& work,
                     float* target);
   Status (*log_softmax)(const Logits& logits, double temperature, Reduction reduction, Workspace& work,

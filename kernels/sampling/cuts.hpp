@@ -1,7 +1,8 @@
-// Cuts through rule 3's order: what a row's lanes compare with, and where a cut lies among listed keys.
+// A cut is the sort key from which tokens are kept. How vectors of logits compare with a cut, and how to find one
+// among listed keys.
 #pragma once
 
-#include "math/sort_key.hpp"
+#include "math/ordinal.hpp"
 #include "sampling/row.hpp"
 #include "math/key_arrays.hpp"
 
@@ -9,27 +10,28 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// What to compare unread logits with, so that the answer is that of their read values with a read `bound`:
-// all denormals are read as 0.
+// The number with which unread logits compare as their read values do with a read `bound`: every denormal is read
+// as 0.
 inline float unread_bound(float bound) {
-  return bound == 0.0f ? from_ordered(ordered(-kSmallestNormal) + 1) : bound;
+  return bound == 0.0f ? from_ordinal(ordinal(-kSmallestNormal) + 1) : bound;
 }
 
 // The lowest read logit above this one.
 inline float next_above(float logit) {
-  const float next = from_ordered(ordered(logit) + 1);
+  const float next = from_ordinal(ordinal(logit) + 1);
   if (read(next) == next) return next;
   return next > 0 ? kSmallestNormal : 0.0f;
 }
 
-// The lowest key of this logit: that of the last token that could have it.
-inline uint64_t first_key_of(float logit) { return key_of(logit, -1); }
-// The key that all tokens above -inf reach.
-inline uint64_t lowest_key() { return first_key_of(kLowest); }
-// A key that no token reaches.
-inline uint64_t key_above(float top) { return first_key_of(next_above(top)); }
+// The lowest key of this logit: that of the last possible token.
+inline uint64_t lowest_key_of(float logit) { return sort_key(logit, -1); }
+// All tokens above -inf have this key or a larger one.
+inline uint64_t lowest_key() { return lowest_key_of(kLowest); }
+// No token has so large a key.
+inline uint64_t key_above(float top) { return lowest_key_of(next_above(top)); }
 
-// The tokens whose key reaches `key`, as vectors of unread logits see them.
+// Compares vectors of unread logits with a key: the tokens with that key or a larger one have a logit of at least
+// bound_at().
 class Cut {
  public:
   explicit Cut(uint64_t key)
@@ -37,9 +39,9 @@ class Cut {
         bound_past_(unread_bound(next_above(logit_of(key)))),
         last_(token_of(key)) {}
 
-  // Must the tokens of the block that starts here reach different logits?
+  // Do bounds differ between the tokens of the block that starts here?
   bool splits(int64_t first) const { return first <= last_ && last_ < first + kBlock - 1; }
-  // What the logits of a vector that starts at this token must reach.
+  // The bounds of a vector of logits that starts at this token.
   Floats bound_at(int64_t first) const {
     if (first > last_) return fill(bound_past_);
     return first + kLanes - 1 <= last_ ? fill(bound_) : mixed(first);
@@ -57,11 +59,11 @@ class Cut {
   int64_t last_;
 };
 
-// ---- among listed keys: the largest key so that it and all larger ones weigh at least `need` ---------
+// ---- among listed keys: the largest cut with a weight of at least `need` -------------------------------
 
 constexpr int64_t kFew = 64;
 
-inline uint64_t cut_among_few(Weighed candidates, int64_t count, uint64_t need) {
+inline uint64_t select_cut_few(KeyMasses candidates, int64_t count, uint64_t need) {
   uint64_t cut = 0;
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t key = candidates.keys[i];
@@ -71,7 +73,7 @@ inline uint64_t cut_among_few(Weighed candidates, int64_t count, uint64_t need) 
   return cut;
 }
 
-// The median of nine keys that lie apart.
+// The median of nine evenly spaced keys.
 inline uint64_t median_of_nine(const uint64_t* keys, int64_t count) {
   constexpr int kNine = 9;
   uint64_t keys_apart[kNine];
@@ -84,7 +86,7 @@ inline uint64_t median_of_nine(const uint64_t* keys, int64_t count) {
   return keys_apart[kNine / 2];
 }
 
-// A pivot that halves the range of the keys, for rows that fool the nine.
+// A pivot that halves the range of the keys, for when such medians fail.
 inline uint64_t middle_of_range(const uint64_t* keys, int64_t count) {
   uint64_t low = keys[0];
   uint64_t high = keys[0];
@@ -95,13 +97,13 @@ inline uint64_t middle_of_range(const uint64_t* keys, int64_t count) {
   return low + (high - low) / 2 + 1;
 }
 
-// Quickselect by weight: halves the candidates by a pivot until few are left; `scratch` holds what is left of
-// them. All of them together must weigh at least `need`, and `need` at least 1.
-inline uint64_t cut_among(Weighed candidates, int64_t count, uint64_t need, Weighed scratch) {
-  bool fooled = false;
+// Quickselect by weight: a pivot splits the candidates until few are left, which `scratch` holds. The weight of
+// all of them must be at least `need`, and `need` at least 1.
+inline uint64_t select_cut(KeyMasses candidates, int64_t count, uint64_t need, KeyMasses scratch) {
+  bool pivot_failed = false;
   while (count > kFew) {
-    const uint64_t pivot = fooled ? middle_of_range(candidates.keys, count)
-                                  : median_of_nine(candidates.keys, count);
+    const uint64_t pivot = pivot_failed ? middle_of_range(candidates.keys, count)
+                                        : median_of_nine(candidates.keys, count);
     const uint64_t weight = weight_from(candidates.keys, candidates.masses, count, pivot);
     const int64_t before = count;
     if (weight >= need) {
@@ -111,17 +113,16 @@ inline uint64_t cut_among(Weighed candidates, int64_t count, uint64_t need, Weig
       need -= weight;
     }
     candidates = scratch;
-    fooled = count > before - before / 8;
+    pivot_failed = count > before - before / 8;
   }
-  return cut_among_few(candidates, count, need);
+  return select_cut_few(candidates, count, need);
 }
 
-// ---- order: only for what is listed to a caller ---------------------------------------------------------
+// ---- order: only for keys that are returned to a caller -------------------------------------------------
 
-// Sorts keys, which come in ascending token, into rule 3's order; `scratch` has room for as many. A radix sort
-// by digits of the logit from the last to the first, each pass stable, so equal logits stay in ascending
-// token.
-inline void sort_keys(uint64_t* keys, uint64_t* scratch, int64_t count) {
+// Sorts keys in ascending token into rule 3's order; `scratch` is as long. A radix sort by digits of the logit,
+// the lowest first; each pass is stable, so equal logits stay in ascending token.
+inline void radix_sort(uint64_t* keys, uint64_t* scratch, int64_t count) {
   constexpr int kDigits = 256;
   for (int shift = 32; shift < 64; shift += 8) {
     int64_t start[kDigits + 1] = {};

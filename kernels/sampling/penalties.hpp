@@ -1,5 +1,5 @@
-// Rule 2: from a caller's mask, bias and token histories to what the kernels read. Work for the touched
-// tokens alone; the row itself is never copied.
+// Rule 2: builds, from a caller's mask, bias and token histories, the logits processors of a row. It takes time for
+// the tokens that they name only; the row itself is never copied.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@
 
 namespace fastsample {
 
-// Lists of tokens, one a row, laid end to end: row r has those from offsets[r] to offsets[r + 1].
+// A list of tokens for each row, concatenated: row r has those from offsets[r] to offsets[r + 1].
 struct TokenLists {
   const int64_t* offsets;  // null: no list
   const int64_t* tokens;
-  const float* values;  // null where tokens alone matter
+  const float* values;  // null for lists of tokens alone
 };
 
-// The adjustments of a batch.
-struct Adjustments {
-  const char* mask;     // null: every token is allowed
+// The logits processors of a batch.
+struct LogitsProcessors {
+  const char* mask;  // null: every token is allowed
   int64_t mask_stride;  // bytes from row to row
-  int64_t mask_count;   // tokens that it covers
+  int64_t mask_count;  // tokens that it covers; those past it are banned
   bool mask_is_bits;
   TokenLists bias;
   TokenLists prompt;
@@ -29,20 +29,20 @@ struct Adjustments {
 };
 
 // One thread's scratch memory for the edits of a row.
-class Adjuster {
+class RowProcessorBuilder {
  public:
-  // What the row r meets; good until the next call.
-  Adjustment adjust(const Adjustments& all, int64_t r, int64_t vocabulary, const RowParams& settings);
+  // Builds those of row r; valid until the next call.
+  RowProcessors build(const LogitsProcessors& all, int64_t r, int64_t vocabulary, const RowParams& params);
 
  private:
-  void make_room(int64_t touches);
-  Edit& touch(int64_t token);
-  void touch_all(const Adjustments& all, int64_t r, int64_t vocabulary, const RowParams& settings);
+  void reserve(int64_t tokens);
+  TokenEdit& edit_of(int64_t token);
+  void add_edits(const LogitsProcessors& all, int64_t r, int64_t vocabulary, const RowParams& params);
   void sort_by_block(int64_t vocabulary);
 
-  std::vector<Edit> touched_;   // in the order of the first touch
-  std::vector<int32_t> slots_;  // a hash table of places in touched_, -1 where empty
-  std::vector<Edit> edits_;
+  std::vector<TokenEdit> unsorted_;  // in the order in which tokens occur first
+  std::vector<int32_t> slots_;  // a hash table of places in unsorted_, -1 where empty
+  std::vector<TokenEdit> edits_;
   std::vector<int64_t> edit_start_;
 };
 

@@ -1,5 +1,5 @@
-// A row as blocks of float32: whatever its dtype, stride and adjustments, every pass sees 128 logits side by
-// side. Plain float32 blocks are read where they lie; any other block is made when it is asked for.
+// A row as blocks of 128 adjacent float32 logits, for any dtype, stride and logits processors. Plain float32 blocks
+// are read in the caller's memory; any other block is built when it is read.
 #pragma once
 
 #include "simd/simd.hpp"
@@ -17,9 +17,9 @@ inline float load_one(const char* source) {
   return logit;
 }
 
-// ---- widening: exact, one lane a logit -----------------------------------------------------------------
+// ---- widening: exact -----------------------------------------------------------------------------------
 
-// Spelled out where GCC widens a vector half by half, or does in steps what is one instruction.
+// Intrinsics where GCC widens half a vector at a time, or uses several instructions in place of one.
 
 inline Floats widen_bfloat16(const char* source) {
 #if defined(__AVX512F__)
@@ -52,15 +52,15 @@ inline Floats widen_float16(const char* source) {
 #else
   const Ints bits = (Ints)widen_bfloat16(source);
   const Ints size = (bits & 0x7FFF0000) >> 3;
-  // The product sets the exponent right, of float16's denormals too; infinity and NaN are put back.
+  // The product corrects the exponent, also of float16's denormals; infinity and NaN are restored.
   const Ints finite = (Ints)((Floats)size * 0x1p112f);
   const Ints special = size >= 0x0F800000;
   return (Floats)(finite | (special & 0x7F800000) | (bits & static_cast<int32_t>(0x80000000)));
 #endif
 }
 
-// Rule 2 behind the mask. The result of every operation is read as rule 1 reads an input.
-inline float edited(float logit, const Edit& edit, const Adjustment& a) {
+// Rule 2 after the mask. The result of every operation is read as rule 1 reads an input.
+inline float edited(float logit, const TokenEdit& edit, const RowProcessors& a) {
   float x = read(read(logit) + edit.bias);
   if (x == -kInfinity) return x;
   if (edit.repeated) x = read(x > 0 ? x / a.repetition_penalty : x * a.repetition_penalty);
@@ -72,53 +72,53 @@ inline float edited(float logit, const Edit& edit, const Adjustment& a) {
 
 // ---- rows ----------------------------------------------------------------------------------------------
 
-// How far ahead, in bytes, the second-level cache is filled: rows are read front to back. Distances from
-// 512 bytes to 8 KB and both levels were tried on rows from the third-level cache and from memory.
+// How many bytes ahead the second-level cache is filled in a pass over a row. Measured best among distances from
+// 512 bytes to 8 KB and both cache levels, on rows in the third-level cache and in memory.
 constexpr int64_t kPrefetch = 6144;
 constexpr int kSecondLevel = 2;
 
 class Row {
  public:
-  Row(const Logits& logits, const Adjustment& adjustment)
+  Row(const Logits& logits, const RowProcessors& processors)
       : logits_(logits),
-        adjustment_(adjustment),
+        processors_(processors),
         blocks_((logits.vocabulary + kBlock - 1) / kBlock),
-        in_place_(0),
-        widened_(0),
-        banned_(0),
-        adjusted_(adjustment.allowed || adjustment.allowed_bits || adjustment.edit_start) {
-    const bool masked = adjustment.allowed || adjustment.allowed_bits;
+        plain_blocks_(0),
+        half_blocks_(0),
+        masked_blocks_(0),
+        has_processors_(processors.allowed || processors.allowed_bits || processors.edit_start) {
+    const bool masked = processors.allowed || processors.allowed_bits;
     const bool plain = logits.dtype == kFloat32 && logits.step == 4;
-    if (plain && !masked) in_place_ = full_blocks();
-    if (plain && masked) banned_ = adjustment.allowed_count / kBlock;
-    if (logits.dtype != kFloat32 && logits.step == 2 && !masked) widened_ = full_blocks();
+    if (plain && !masked) plain_blocks_ = full_blocks();
+    if (plain && masked) masked_blocks_ = processors.allowed_count / kBlock;
+    if (logits.dtype != kFloat32 && logits.step == 2 && !masked) half_blocks_ = full_blocks();
   }
 
   int64_t blocks() const { return blocks_; }
   int64_t vocabulary() const { return logits_.vocabulary; }
   int64_t full_blocks() const { return logits_.vocabulary / kBlock; }
-  bool adjusted() const { return adjusted_; }
+  bool has_processors() const { return has_processors_; }
 
-  // 128 float32 logits, -inf past the row's end; good until the next call.
+  // 128 float32 logits, -inf past the row's end; valid until the next call.
   const char* block(int64_t b) const {
-    return b < in_place_ && !has_edits(b) ? logits_.data + b * (kBlock * 4) : make(b);
+    return b < plain_blocks_ && !has_edits(b) ? logits_.data + b * (kBlock * 4) : build(b);
   }
 
   // Calls use(load), where load(i) is a vector of the block's logits from its i-th on; returns what `use`
-  // returns. Blocks of two-byte logits are widened on the way, and masks applied: to make a block first takes
-  // a third longer and more.
+  // returns. load(i) widens two-byte logits and applies a mask: building the block first takes at least a third
+  // longer.
   template <class Use>
   __attribute__((always_inline)) auto with_block(int64_t b, Use use) const {
-    if (b < widened_ && !has_edits(b)) {
+    if (b < half_blocks_ && !has_edits(b)) {
       const char* halves = logits_.data + b * (kBlock * 2);
       if (logits_.dtype == kFloat16) {
         return use([=](int64_t i) { return widen_float16(halves + 2 * i); });
       }
       return use([=](int64_t i) { return widen_bfloat16(halves + 2 * i); });
     }
-    if (b < banned_ && !has_edits(b)) {
+    if (b < masked_blocks_ && !has_edits(b)) {
       const int64_t first = b * kBlock;
-      return use([=](int64_t i) { return banned(load(logits_.data + 4 * (first + i)), first + i); });
+      return use([=](int64_t i) { return masked(load(logits_.data + 4 * (first + i)), first + i); });
     }
     const char* floats = block(b);
     return use([=](int64_t i) { return load(floats + 4 * i); });
@@ -126,7 +126,7 @@ class Row {
 
   float logit(int64_t token) const { return read(load_one(block(token / kBlock) + 4 * (token % kBlock))); }
 
-  // What lies some blocks ahead of b, for a pass over the row; and b itself, for a visit.
+  // Prefetch what is kPrefetch bytes after block b, for a pass over the row; or block b itself.
   __attribute__((always_inline)) void prefetch(int64_t b) const {
     const char* start = logits_.data + kPrefetch;
     logits_.dtype == kFloat32 ? prefetch_bytes<kBlock * 4>(start, b) : prefetch_bytes<kBlock * 2>(start, b);
@@ -137,7 +137,7 @@ class Row {
   }
 
  private:
-  // Inlined always: GCC takes a function that only prefetches for one without effect, and drops the call.
+  // Always inlined: GCC drops calls of a function that only prefetches, as one without effect.
   template <int64_t kBytes>
   __attribute__((always_inline)) void prefetch_bytes(const char* start, int64_t b) const {
     for (int64_t byte = 0; byte < kBytes; byte += 64) {
@@ -146,16 +146,16 @@ class Row {
   }
 
   bool has_edits(int64_t b) const {
-    return adjustment_.edit_start && adjustment_.edit_start[b] != adjustment_.edit_start[b + 1];
+    return processors_.edit_start && processors_.edit_start[b] != processors_.edit_start[b + 1];
   }
 
-  // Not inlined: the loops over blocks keep their constants in registers.
-  __attribute__((noinline)) const char* make(int64_t b) const {
+  // Not inlined, so that the loops over blocks keep their constants in registers.
+  __attribute__((noinline)) const char* build(int64_t b) const {
     const int64_t first = b * kBlock;
     const int64_t rest = logits_.vocabulary - first;
     widen(first, rest < kBlock ? rest : kBlock);
-    if (adjusted_) adjust(b);
-    return reinterpret_cast<const char*>(made_);
+    if (has_processors_) apply_processors(b);
+    return reinterpret_cast<const char*>(buffer_);
   }
 
   void widen(int64_t first, int64_t count) const {
@@ -163,11 +163,11 @@ class Row {
     if (logits_.dtype != kFloat32) {
       widen_halves(source, count);
     } else if (logits_.step == 4) {
-      std::memcpy(made_, source, static_cast<size_t>(4 * count));
+      std::memcpy(buffer_, source, static_cast<size_t>(4 * count));
     } else {
-      for (int64_t i = 0; i < count; ++i) made_[i] = load_one(source + i * logits_.step);
+      for (int64_t i = 0; i < count; ++i) buffer_[i] = load_one(source + i * logits_.step);
     }
-    for (int64_t i = count; i < kBlock; ++i) made_[i] = -kInfinity;
+    for (int64_t i = count; i < kBlock; ++i) buffer_[i] = -kInfinity;
   }
 
   void widen_halves(const char* source, int64_t count) const {
@@ -177,47 +177,47 @@ class Row {
       source = gathered;
     }
     for (int64_t i = 0; i < kBlock; i += kLanes) {
-      store(made_ + i,
+      store(buffer_ + i,
             logits_.dtype == kFloat16 ? widen_float16(source + 2 * i) : widen_bfloat16(source + 2 * i));
     }
   }
 
-  void adjust(int64_t b) const {
-    const Adjustment& a = adjustment_;
+  void apply_processors(int64_t b) const {
+    const RowProcessors& a = processors_;
     const int64_t first = b * kBlock;
     if (a.allowed || a.allowed_bits) {
       if (first + kBlock <= a.allowed_count) {
-        ban_by_lanes(first);
+        mask_lanes(first);
       } else {
-        for (int64_t i = 0; i < kBlock; ++i) made_[i] = is_allowed(first + i) ? made_[i] : -kInfinity;
+        for (int64_t i = 0; i < kBlock; ++i) buffer_[i] = is_allowed(first + i) ? buffer_[i] : -kInfinity;
       }
     }
     if (!a.edit_start) return;
     for (int64_t e = a.edit_start[b]; e < a.edit_start[b + 1]; ++e) {
-      float& logit = made_[a.edits[e].token - first];
+      float& logit = buffer_[a.edits[e].token - first];
       logit = edited(logit, a.edits[e], a);
     }
   }
 
-  void ban_by_lanes(int64_t first) const {
-    for (int64_t i = 0; i < kBlock; i += kLanes) store(made_ + i, banned(load(made_ + i), first + i));
+  void mask_lanes(int64_t first) const {
+    for (int64_t i = 0; i < kBlock; i += kLanes) store(buffer_ + i, masked(load(buffer_ + i), first + i));
   }
 
-  // A vector of logits from this token on, -inf where the mask does not allow them.
-  Floats banned(Floats logits, int64_t token) const {
+  // A vector of logits that starts at this token, -inf where the mask bans them.
+  Floats masked(Floats logits, int64_t token) const {
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
-    __mmask16 stays;
-    if (adjustment_.allowed) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(adjustment_.allowed + token));
-      stays = _mm_test_epi8_mask(bytes, bytes);
+    __mmask16 allowed;
+    if (processors_.allowed) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(processors_.allowed + token));
+      allowed = _mm_test_epi8_mask(bytes, bytes);
     } else {
-      std::memcpy(&stays, adjustment_.allowed_bits + token / 8, 2);
+      std::memcpy(&allowed, processors_.allowed_bits + token / 8, 2);
     }
-    return (Floats)_mm512_mask_mov_ps((__m512)fill(-kInfinity), stays, (__m512)logits);
+    return (Floats)_mm512_mask_mov_ps((__m512)fill(-kInfinity), allowed, (__m512)logits);
 #else
-    const Ints stays = adjustment_.allowed ? allowed_bytes(adjustment_.allowed + token)
-                                           : allowed_bits(adjustment_.allowed_bits, token);
-    return stays != 0 ? logits : fill(-kInfinity);
+    const Ints allowed = processors_.allowed ? allowed_bytes(processors_.allowed + token)
+                                             : allowed_bits(processors_.allowed_bits, token);
+    return allowed != 0 ? logits : fill(-kInfinity);
 #endif
   }
 
@@ -237,19 +237,19 @@ class Row {
   }
 
   bool is_allowed(int64_t token) const {
-    if (token >= adjustment_.allowed_count) return false;
-    if (adjustment_.allowed) return adjustment_.allowed[token] != 0;
-    return static_cast<uint8_t>(adjustment_.allowed_bits[token / 8]) >> (token % 8) & 1;
+    if (token >= processors_.allowed_count) return false;
+    if (processors_.allowed) return processors_.allowed[token] != 0;
+    return static_cast<uint8_t>(processors_.allowed_bits[token / 8]) >> (token % 8) & 1;
   }
 
   Logits logits_;
-  Adjustment adjustment_;
+  RowProcessors processors_;
   int64_t blocks_;
-  int64_t in_place_;  // blocks that are read where they lie, unless they are edited
-  int64_t widened_;   // blocks that need only be widened, unless they are edited
-  int64_t banned_;    // blocks that need only be masked, unless they are edited
-  bool adjusted_;
-  alignas(64) mutable float made_[kBlock];
+  int64_t plain_blocks_;  // so many blocks are read in the caller's memory, unless they have edits
+  int64_t half_blocks_;  // so many are only widened, unless they have edits
+  int64_t masked_blocks_;  // so many are only masked, unless they have edits
+  bool has_processors_;
+  alignas(64) mutable float buffer_[kBlock];
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Who may be kept, found without sorting the row: the best logit of each block bounds the search, and only
-// blocks that pass are opened.
+// Scans a row, and lists the tokens from a bound up without sorting the row: a search reads only the blocks whose
+// largest logit reaches the bound.
 #pragma once
 
 #include "sampling/cuts.hpp"
@@ -26,53 +26,52 @@ inline bool all_finite(Floats sum) {
   return finite;
 }
 
-// Running maxima of a block's logits and sums of a row's, two of each side by side.
-struct Seen {
-  Floats best_even = fill(-kInfinity);
-  Floats best_odd = fill(-kInfinity);
+// Running maxima of a block's logits and running sums of a row's, two of each.
+struct ScanState {
+  Floats max_even = fill(-kInfinity);
+  Floats max_odd = fill(-kInfinity);
   Floats sum_even = {};
   Floats sum_odd = {};
 };
 
-// Writes each block's best logit (and, if asked, those of its parts) and the row's top logit. One
-// pass, the only one over all of a row for most settings. Sums betray NaN: they stay NaN once they are.
-// They also become NaN where large finite logits overflow, so a suspicion is looked into. A finite sum
-// shows that no logit was -inf.
-template <bool kPartBests>
+// Writes each block's largest logit, with kPartMax also those of its parts, and the row's top logit. For most
+// parameters it is the only pass over all of the row. The sum becomes NaN if any logit is. It can also become
+// NaN where large finite logits overflow, so a NaN is then searched for. If the sum is finite no logit is -inf.
+template <bool kPartMax>
 inline Status scan(const Row& row, Workspace& work, float* top) {
-  Floats row_best = fill(-kInfinity);
-  Seen seen = {};
+  Floats row_max = fill(-kInfinity);
+  ScanState state = {};
   work.is_finite = false;
   for (int64_t b = 0; b < row.blocks(); ++b) {
-    if (b == row.full_blocks()) work.is_finite = all_finite(seen.sum_even + seen.sum_odd);
+    if (b == row.full_blocks()) work.is_finite = all_finite(state.sum_even + state.sum_odd);
     row.prefetch(b);
-    seen = row.with_block(b, [=](auto load) __attribute__((always_inline)) {
-      Seen next = {{}, {}, seen.sum_even, seen.sum_odd};
-      next.best_even = next.best_odd = fill(-kInfinity);
+    state = row.with_block(b, [=](auto load) __attribute__((always_inline)) {
+      ScanState next = {{}, {}, state.sum_even, state.sum_odd};
+      next.max_even = next.max_odd = fill(-kInfinity);
       for (int64_t i = 0; i < kBlock; i += 2 * kLanes) {
         const Floats even = load(i);
         const Floats odd = load(i + kLanes);
-        next.best_even = larger(next.best_even, even);
-        next.best_odd = larger(next.best_odd, odd);
-        next.sum_even = add_beside_maxima(next.sum_even, even);
-        next.sum_odd = add_beside_maxima(next.sum_odd, odd);
+        next.max_even = larger(next.max_even, even);
+        next.max_odd = larger(next.max_odd, odd);
+        next.sum_even = add_by_multiplier(next.sum_even, even);
+        next.sum_odd = add_by_multiplier(next.sum_odd, odd);
       }
       return next;
     });
-    const Floats block_best = larger(seen.best_even, seen.best_odd);
-    row_best = larger(row_best, block_best);
-    const Parts parts = largest_of_parts(block_best);
-    work.best[b] = read(largest(parts));
-    if (kPartBests) std::memcpy(work.part_best + b * kParts, &parts, sizeof parts);
+    const Floats lane_max = larger(state.max_even, state.max_odd);
+    row_max = larger(row_max, lane_max);
+    const Parts parts = largest_of_parts(lane_max);
+    work.block_max[b] = read(largest(parts));
+    if (kPartMax) std::memcpy(work.part_max + b * kParts, &parts, sizeof parts);
   }
   for (int64_t i = 0; i < kPadding; ++i) {
-    work.best[row.blocks() + i] = -kInfinity;
-    if (kPartBests) work.part_best[row.blocks() * kParts + i] = -kInfinity;
+    work.block_max[row.blocks() + i] = -kInfinity;
+    if (kPartMax) work.part_max[row.blocks() * kParts + i] = -kInfinity;
   }
-  work.has_part_bests = kPartBests;
-  work.whole_scale = 0;
-  *top = read(largest(largest_of_parts(row_best)));
-  const Floats sum = seen.sum_even + seen.sum_odd;
+  work.has_part_max = kPartMax;
+  work.row_scale = 0;
+  *top = read(largest(largest_of_parts(row_max)));
+  const Floats sum = state.sum_even + state.sum_odd;
   work.is_finite |= all_finite(sum);
   bool suspicious = *top == kInfinity;
   for (int lane = 0; lane < kLanes; ++lane) suspicious |= sum[lane] != sum[lane];
@@ -80,72 +79,72 @@ inline Status scan(const Row& row, Workspace& work, float* top) {
   return *top == -kInfinity ? kEmpty : kOk;
 }
 
-// A row that another thread writes during the call may give any token, but never one outside itself.
-inline int64_t inside(const Row& row, int64_t token) {
+// If another thread writes the row during the call, the token may be any, but must be in the vocabulary.
+inline int64_t clamp_token(const Row& row, int64_t token) {
   return token >= 0 && token < row.vocabulary() ? token : row.vocabulary() - 1;
 }
 
-// The first token whose logit is the top one.
-inline int64_t first_token(const Row& row, const float* best, float top) {
+// The first token with the top logit.
+inline int64_t first_token(const Row& row, const float* block_max, float top) {
   int64_t b = 0;
-  while (best[b] != top) ++b;
+  while (block_max[b] != top) ++b;
   const char* block = row.block(b);
   const Floats bound = fill(unread_bound(top));
   for (int64_t i = 0; i < kBlock; i += kLanes) {
     const uint32_t found = at_least(load(block + 4 * i), bound);
-    if (found) return inside(row, b * kBlock + i + __builtin_ctz(found));
+    if (found) return clamp_token(row, b * kBlock + i + __builtin_ctz(found));
   }
   return b * kBlock;  // the row has changed since the scan
 }
 
-// Groups of tokens whose bests are known: all blocks, or the parts of all blocks. Blocks are enough for a
-// small k; for a large one their bests say too little.
+// Groups of tokens with known maxima: all blocks, or the parts of all blocks. The maxima of blocks bound a small
+// k well; a large one needs those of parts.
 struct Groups {
-  const float* bests;  // with room for whole vectors, -inf past the last
+  const float* maxima;  // followed by -inf up to a full vector
   int64_t count;
 };
-inline bool needs_part_bests(int64_t k, int64_t blocks) { return k > blocks / 4; }
+inline bool needs_part_max(int64_t k, int64_t blocks) { return k > blocks / 4; }
 inline Groups groups_for(const Row& row, const Workspace& work, int64_t k) {
-  if (work.has_part_bests && needs_part_bests(k, row.blocks())) {
-    return {work.part_best, row.blocks() * kParts};
+  if (work.has_part_max && needs_part_max(k, row.blocks())) {
+    return {work.part_max, row.blocks() * kParts};
   }
-  return {work.best, row.blocks()};
+  return {work.block_max, row.blocks()};
 }
 
-// The logits between which a bound is searched: `low` is reached often enough, `high` is not.
+// The ordinals between which a bound is searched: enough groups reach `low`, too few reach `high`.
 struct Range {
   uint32_t low;
   uint32_t high;
 
   bool is_open() const { return high - low > 1; }
-  // Halves the values at first, which finds a row's bulk in few steps, then the floats between them,
-  // which ends at neighbours whatever the values are.
+  // Halves the interval of values at first, which reaches most of a row's logits in few steps, then that of
+  // ordinals, which ends at adjacent floats for all values.
   uint32_t middle(int round) const {
     constexpr int kByValue = 12;
     const uint32_t halfway = low + (high - low) / 2;
     if (round >= kByValue) return halfway;
-    const uint32_t by_value = ordered(from_ordered(low) / 2 + from_ordered(high - 1) / 2);
+    const uint32_t by_value = ordinal(from_ordinal(low) / 2 + from_ordinal(high - 1) / 2);
     return by_value > low && by_value < high ? by_value : halfway;
   }
 };
 
 inline int64_t count_at_least(Groups groups, float bound) {
   Ints count = {};
-  for (int64_t i = 0; i < groups.count; i += kLanes) count -= load(groups.bests + i) >= bound;
+  for (int64_t i = 0; i < groups.count; i += kLanes) count -= load(groups.maxima + i) >= bound;
   return sum_of(count);
 }
 
-// A logit that at least `k` tokens of the row reach, and few more: k groups whose best reaches it hold k
-// such tokens. The lowest finite one, if the groups cannot tell. No token exceeds `top`.
+// A logit that at least `k` tokens of the row reach, and few more: k groups whose maximum reaches it hold k such
+// tokens. The lowest finite float if there are fewer than k groups. No token exceeds `top`.
 inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, float top) {
   const Groups groups = groups_for(row, work, k);
   if (k > groups.count) return kLowest;
   const int64_t enough = k + k / 16;
-  Range range = {ordered(kLowest), ordered(top) + 1};
+  Range range = {ordinal(kLowest), ordinal(top) + 1};
   for (float step = 1.0f; step <= -kLowest; step *= 2) {
-    const uint32_t lower = ordered(top - step);
+    const uint32_t lower = ordinal(top - step);
     if (lower <= range.low) break;
-    if (count_at_least(groups, from_ordered(lower)) >= k) {
+    if (count_at_least(groups, from_ordinal(lower)) >= k) {
       range.low = lower;
       break;
     }
@@ -153,7 +152,7 @@ inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, f
   }
   for (int round = 0; range.is_open(); ++round) {
     const uint32_t middle = range.middle(round);
-    const int64_t count = count_at_least(groups, from_ordered(middle));
+    const int64_t count = count_at_least(groups, from_ordinal(middle));
     if (count < k) {
       range.high = middle;
     } else {
@@ -161,73 +160,74 @@ inline float bound_for_count(const Row& row, const Workspace& work, int64_t k, f
       if (count <= enough) break;
     }
   }
-  return read(from_ordered(range.low));
+  return read(from_ordinal(range.low));
 }
 
-// Tokens that were found, in ascending order, with the bits of their logits: what keys are made of. Each
-// array has room for a whole vector more.
-struct Finds {
-  char* bits;    // of a find after the other, four bytes each
+// Tokens that match a condition, in ascending order, and the bits of their logits: both halves of their keys, four
+// bytes each. Each array has space for a full vector more.
+struct Matches {
+  char* bits;
   char* tokens;
 };
 
-// They lie where a search for a cut has its scratch, later.
-inline Finds finds_of(const Workspace& work) {
-  return {reinterpret_cast<char*>(work.keys_left), reinterpret_cast<char*>(work.masses_left)};
+// In memory that a later search for a cut uses as its scratch.
+inline Matches match_buffers(const Workspace& work) {
+  return {reinterpret_cast<char*>(work.scratch_keys), reinterpret_cast<char*>(work.scratch_masses)};
 }
 
-// Adds the lanes of some vectors whose bits are set to `count` finds; returns how many there are then. The
-// bits are gone through by words: a branch for each vector would be guessed wrong too often.
+// Appends the lanes of some vectors whose bits are set; returns the new number of matches. It loops over words of
+// bits, since a branch for each vector would often be mispredicted.
 template <int kVectors>
-__attribute__((always_inline)) inline int64_t add_found(Finds finds, int64_t count, const char* vectors,
-                                                        const uint32_t (&found)[kVectors], int64_t first) {
+__attribute__((always_inline)) inline int64_t append_matches(Matches matches, int64_t count,
+                                                             const char* vectors,
+                                                             const uint32_t (&bits)[kVectors], int64_t first) {
   constexpr int kWord = 64 / kLanes;  // vectors whose bits fill a word
   for (int start = 0; start < kVectors; start += kWord) {
     uint64_t word = 0;
     for (int i = start; i < kVectors && i < start + kWord; ++i) {
-      word |= uint64_t{found[i]} << ((i - start) * kLanes);
+      word |= uint64_t{bits[i]} << ((i - start) * kLanes);
     }
     for (; word; word &= word - 1) {
       const int at = start * kLanes + __builtin_ctzll(word);
       const uint32_t token = static_cast<uint32_t>(first + at);
-      std::memcpy(finds.bits + 4 * count, vectors + 4 * at, 4);
-      std::memcpy(finds.tokens + 4 * count++, &token, 4);
+      std::memcpy(matches.bits + 4 * count, vectors + 4 * at, 4);
+      std::memcpy(matches.tokens + 4 * count++, &token, 4);
     }
   }
   return count;
 }
 
-// The key of a logit's bits, its high half: rule 1's reading included.
-inline Ints order_of(Ints bits) {
+// The ordinals of unread logits, from their bits.
+inline Ints ordinals(Ints bits) {
   bits = (bits & 0x7F800000) == 0 ? Ints{} : bits;
   return bits ^ ((bits >> 31) | static_cast<int32_t>(0x80000000));
 }
 
-// Writes as many keys as there are finds, and up to a whole vector of words past them.
-inline int64_t write_keys(Finds finds, int64_t count, uint64_t* keys) {
+// Writes the keys of matches, and up to a full vector of words past them; returns their number.
+inline int64_t write_keys(Matches matches, int64_t count, uint64_t* keys) {
   for (int64_t i = 0; i < count; i += kLanes) {
-    const Ints order = order_of((Ints)load(finds.bits + 4 * i));
-    const Ints tokens = ~(Ints)load(finds.tokens + 4 * i);
-    store(keys + i, (Floats)interleave_low(tokens, order));
-    store(keys + i + kLanes / 2, (Floats)interleave_high(tokens, order));
+    const Ints high = ordinals((Ints)load(matches.bits + 4 * i));
+    const Ints tokens = ~(Ints)load(matches.tokens + 4 * i);
+    store(keys + i, (Floats)interleave_low(tokens, high));
+    store(keys + i + kLanes / 2, (Floats)interleave_high(tokens, high));
   }
   return count;
 }
 
-// Of the lanes in `equal`, the first `most`.
+// The first `most` of the lanes in `equal`.
 inline uint32_t first_bits(uint32_t equal, int64_t most) {
   uint32_t kept = 0;
   for (; most > 0 && equal; --most, equal &= equal - 1) kept |= equal & -equal;
   return kept;
 }
 
-// The blocks whose best logit reaches `bound`, in ascending order. All of them are asked for at once: each
-// may be in the third-level cache again.
-inline int64_t blocks_from(const Row& row, const float* best, float bound, uint32_t* blocks) {
+// Lists the blocks whose largest logit reaches `bound`, in ascending high, and prefetches all of them: each may
+// have left the second-level cache.
+inline int64_t blocks_from(const Row& row, const float* block_max, float bound, uint32_t* blocks) {
   int64_t count = 0;
   for (int64_t b = 0; b < row.blocks(); ++b) {
     blocks[count] = static_cast<uint32_t>(b);
-    count += best[b] >= bound;
+    count += block_max[b] >= bound;
   }
   for (int64_t i = 0; i < count; ++i) row.prefetch_block(blocks[i]);
   return count;
@@ -235,46 +235,46 @@ inline int64_t blocks_from(const Row& row, const float* best, float bound, uint3
 
 constexpr int64_t kTooMany = -1;
 
-// The keys of the tokens that `find` finds among those whose block reaches `bound`, in ascending token, into
-// work.keys; or kTooMany, if they might be more than `most`. find(logits, first) gives a vector's bits.
-template <class Find>
-inline int64_t list_found(const Row& row, const Workspace& work, float bound, int64_t most, Find find) {
-  const int64_t blocks = blocks_from(row, work.best, bound, work.blocks);
-  const Finds finds = finds_of(work);
+// Lists the keys of matching tokens in blocks that reach `bound`, in ascending token, in work.keys; returns their
+// number, or kTooMany if they might be more than `most`. match(logits, first) returns a vector's bits.
+template <class Match>
+inline int64_t list_matches(const Row& row, const Workspace& work, float bound, int64_t most, Match match) {
+  const int64_t blocks = blocks_from(row, work.block_max, bound, work.open_blocks);
+  const Matches matches = match_buffers(work);
   int64_t count = 0;
   for (int64_t n = 0; n < blocks; ++n) {
     if (count + kBlock > most) return kTooMany;
-    const int64_t b = work.blocks[n];
+    const int64_t b = work.open_blocks[n];
     const char* block = row.block(b);
-    uint32_t found[kBlock / kLanes];
+    uint32_t bits[kBlock / kLanes];
     for (int i = 0; i < kBlock / kLanes; ++i) {
-      found[i] = find(load(block + 4 * kLanes * i), b * kBlock + i * kLanes);
+      bits[i] = match(load(block + 4 * kLanes * i), b * kBlock + i * kLanes);
     }
-    count = add_found(finds, count, block, found, b * kBlock);
+    count = append_matches(matches, count, block, bits, b * kBlock);
   }
-  return write_keys(finds, count, work.keys);
+  return write_keys(matches, count, work.keys);
 }
 
-// Lists the tokens whose key reaches `from` and not `to`.
+// Lists the tokens with a key of at least `from` and below `to`.
 inline int64_t list_between(const Row& row, const Workspace& work, uint64_t from, uint64_t to) {
   const Cut low(from);
   const Cut high(to);
-  return list_found(row, work, logit_of(from), work.room, [&](Floats logits, int64_t first) {
+  return list_matches(row, work, logit_of(from), work.capacity, [&](Floats logits, int64_t first) {
     return at_least(logits, low.bound_at(first)) & ~at_least(logits, high.bound_at(first));
   });
 }
 
-// Lists the tokens whose logit reaches `bound`; if they are more than `most`, kTooMany.
+// Lists the tokens with a logit of at least `bound`; kTooMany if they might be more than `most`.
 inline int64_t list_from_logit(const Row& row, const Workspace& work, float bound, int64_t most) {
   const Floats bounds = fill(unread_bound(bound));
-  return list_found(row, work, bound, most, [&](Floats logits, int64_t) { return at_least(logits, bounds); });
+  return list_matches(row, work, bound, most, [&](Floats logits, int64_t) { return at_least(logits, bounds); });
 }
 
-// Lists tokens whose key reaches `from`; of those whose logit is that of `from` the first `most_equal`.
+// Lists the tokens with a key of at least `from`; of those with the logit of `from` only the first `most_equal`.
 inline int64_t list_few_equal(const Row& row, const Workspace& work, uint64_t from, int64_t most_equal) {
   const Cut low(from);
   const Floats above = fill(unread_bound(next_above(logit_of(from))));
-  return list_found(row, work, logit_of(from), work.room, [&](Floats logits, int64_t first) {
+  return list_matches(row, work, logit_of(from), work.capacity, [&](Floats logits, int64_t first) {
     const uint32_t larger = at_least(logits, above);
     const uint32_t equal = first_bits(at_least(logits, low.bound_at(first)) & ~larger, most_equal);
     most_equal -= __builtin_popcount(equal);
@@ -282,13 +282,13 @@ inline int64_t list_few_equal(const Row& row, const Workspace& work, uint64_t fr
   });
 }
 
-// How many tokens there are from a cut up, in the blocks from `b` on.
-inline int64_t count_from(const Row& row, const float* best, uint64_t key, int64_t b = 0) {
+// Counts the tokens with a key of at least `key`, in the blocks from `b` on.
+inline int64_t count_from(const Row& row, const float* block_max, uint64_t key, int64_t b = 0) {
   const Cut cut(key);
   const float bound = logit_of(key);
   int64_t count = 0;
   for (; b < row.blocks(); ++b) {
-    if (best[b] < bound) continue;
+    if (block_max[b] < bound) continue;
     const char* block = row.block(b);
     for (int64_t i = 0; i < kBlock; i += kLanes) {
       count += __builtin_popcount(at_least(load(block + 4 * i), cut.bound_at(b * kBlock + i)));

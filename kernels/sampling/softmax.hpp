@@ -1,5 +1,5 @@
-// Softmax, its logarithm and its normaliser over a whole row, at a temperature and with no filter. The
-// normaliser is the row's mass, under the reduction that is asked for.
+// softmax, log_softmax and logsumexp over an entire row, at a temperature, without filters. The normaliser is the
+// row's mass in the reduction of the call.
 #pragma once
 
 #include "sampling/logprobs.hpp"
@@ -8,15 +8,15 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// Lower than rule 4's -64, where masses end: probabilities keep their relative precision down to 2^-126.
-constexpr float kLowestNormalExponent = -126.0f;
+// Lower than rule 4's -64: probabilities keep their relative precision down to 2^-126.
+constexpr float kMinNormalExponent2 = -126.0f;
 
-// The float mass where 2^y is v: rule 4's y does not go below -64, and -inf has none.
-inline Power<Pack> in_law(const Power<Pack>& v, const Pack& y, const Pack& logits) {
+// The float mass of a token whose 2^y is v: rule 4's y is at least -64, and the mass of -inf is 0.
+inline Power<Pack> mass_power(const Power<Pack>& v, const Pack& y, const Pack& logits) {
   constexpr float kLowestHalf = 0x1p-65f;
   Power<Pack> mass = v;
   for (int i = 0; i < kPack; ++i) {
-    const auto above = y.vector[i] >= kLowestExponent;
+    const auto above = y.vector[i] >= kMinExponent2;
     mass.p.vector[i] = above ? v.p.vector[i] : fill(1.0f);
     mass.half.vector[i] = above ? v.half.vector[i] : fill(kLowestHalf);
     mass.half.vector[i] = logits.vector[i] >= kLowest ? mass.half.vector[i] : Floats{};
@@ -24,21 +24,21 @@ inline Power<Pack> in_law(const Power<Pack>& v, const Pack& y, const Pack& logit
   return mass;
 }
 
-// 2^y; its mass goes into `sum` on the way.
+// 2^y of each lane; adds the masses to `sum`.
 template <class Sum>
-inline Pack powers(Law law, const Pack& logits, Sum& sum) {
-  const Pack y = (logits - law.top) * law.scale;
-  const Power<Pack> v = power(larger_negative(y, kLowestNormalExponent));
-  sum.add(Sum::kHasZeros ? v : in_law(v, y, logits));
+inline Pack powers(Scaling scaling, const Pack& logits, Sum& sum) {
+  const Pack y = (logits - scaling.top) * scaling.scale;
+  const Power<Pack> v = power(larger_negative(y, kMinNormalExponent2));
+  sum.add(Sum::kHasZeros ? v : mass_power(v, y, logits));
   return each([&](int i) {
-    const Floats whole = v.p.vector[i] * doubled(v.half.vector[i]);
-    return y.vector[i] >= kLowestNormalExponent ? whole : Floats{};
+    const Floats power = v.p.vector[i] * doubled(v.half.vector[i]);
+    return y.vector[i] >= kMinNormalExponent2 ? power : Floats{};
   });
 }
 
-// Returns the row's total mass.
+// Writes 2^y of each token; returns the row's total mass.
 template <class Sum>
-typename Sum::Total write_unscaled(const Row& row, Law law, float* target) {
+typename Sum::Total write_unscaled(const Row& row, Scaling scaling, float* target) {
   typename Sum::Total total = 0;
   float last[kBlock];
   for (int64_t span = 0; span < spans_of<Sum>(row); ++span) {
@@ -50,7 +50,7 @@ typename Sum::Total write_unscaled(const Row& row, Law law, float* target) {
       row.prefetch(b);
       row.with_block(b, [&](auto logits) __attribute__((always_inline)) {
         for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
-          const Pack v = powers(law, each([&](int j) { return logits(i + j * kLanes); }), sum);
+          const Pack v = powers(scaling, each([&](int j) { return logits(i + j * kLanes); }), sum);
           for (int j = 0; j < kPack; ++j) store(place + i + j * kLanes, v.vector[j]);
         }
       });
@@ -62,19 +62,19 @@ typename Sum::Total write_unscaled(const Row& row, Law law, float* target) {
   return total;
 }
 
-// What a row weighs, the top token taken for 1.
-inline double write_powers(const Row& row, Law law, Reduction reduction, float* target) {
+// Writes 2^y of each token; returns the row's mass relative to the top token's.
+inline double write_powers(const Row& row, Scaling scaling, Reduction reduction, float* target) {
   switch (reduction) {
-    case kFixed: return write_unscaled<FixedSum>(row, law, target);
-    case kFast: return write_unscaled<FastSum>(row, law, target);
-    default: return weight_of(write_unscaled<SpanMass>(row, law, target));
+    case kFixed: return write_unscaled<FixedSum>(row, scaling, target);
+    case kFast: return write_unscaled<FastSum>(row, scaling, target);
+    default: return to_float_mass(write_unscaled<SpanMass>(row, scaling, target));
   }
 }
 
 inline void write_one_hot(const Row& row, const Workspace& work, float top, float hot, float cold,
                           float* target) {
-  // Found first: the target may be the row.
-  const int64_t first = first_token(row, work.best, top);
+  // Before anything is written: the target may be the row.
+  const int64_t first = first_token(row, work.block_max, top);
   for (int64_t token = 0; token < row.vocabulary(); ++token) target[token] = cold;
   target[first] = hot;
 }
@@ -104,14 +104,14 @@ Status log_softmax(const Logits& logits, double temperature, Reduction reduction
     write_one_hot(row, work, top, 0.0f, -kInfinity, target);
     return kOk;
   }
-  const Told told = whole_law(row, work, top, temperature, reduction);
+  const Distribution distribution = row_distribution(row, work, top, temperature, reduction);
   for (int64_t b = 0; b < row.blocks(); ++b) {
     const char* block = row.block(b);
     const int64_t first = b * kBlock;
     const int64_t rest = row.vocabulary() - first;
     for (int64_t i = 0; i < (rest < kBlock ? rest : kBlock); ++i) {
       const double gap = static_cast<double>(read(load_one(block + 4 * i))) - top;
-      target[first + i] = static_cast<float>(gap / told.temperature - told.log_total);
+      target[first + i] = static_cast<float>(gap / distribution.temperature - distribution.log_total);
     }
   }
   return kOk;
@@ -123,8 +123,8 @@ Status logsumexp(const Logits& logits, double temperature, Reduction reduction, 
   float top;
   const Status status = scan<false>(row, work, &top);
   if (status != kOk) return status;
-  const Told told = whole_law(row, work, top, temperature, reduction);
-  *target = static_cast<double>(top) / told.temperature + told.log_total;
+  const Distribution distribution = row_distribution(row, work, top, temperature, reduction);
+  *target = static_cast<double>(top) / distribution.temperature + distribution.log_total;
   return kOk;
 }
 

@@ -1,33 +1,33 @@
-// What a kept set weighs under its reduction (rule 8).
+// The total mass of a kept set in each reduction (rule 8).
 #pragma once
 
-#include "sampling/kept.hpp"
+#include "sampling/kept_set.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// The float masses of listed keys lie where their integer masses would.
+// Float masses of listed keys use the memory of integer masses.
 inline char* listed_float_masses(const Workspace& work) { return reinterpret_cast<char*>(work.masses); }
 
-inline void list_float_masses(const Kept& kept) {
+inline void write_float_masses(const KeptSet& kept) {
   for (int64_t i = 0; i < kept.count; i += kLanes) {
-    store(listed_float_masses(kept.work) + 4 * i, float_masses_of(kept.law, logits_of(kept.work.keys + i)));
+    store(listed_float_masses(kept.work) + 4 * i, float_masses_of(kept.scaling, logits_of(kept.work.keys + i)));
   }
 }
 
-// Where the listed tokens end that share a block of rule 8 with the one at `start`, and what these weigh.
+// The listed tokens from `start` on that are in one block of rule 8: where they end, and their mass.
 struct RuleBlock {
   int64_t end;
-  float weight;
+  float mass;
 };
-inline RuleBlock rule_block(const Kept& kept, int64_t start) {
+inline RuleBlock rule_block(const KeptSet& kept, int64_t start) {
   const uint64_t* const keys = kept.work.keys;
   const char* const values = listed_float_masses(kept.work);
   const int64_t block = token_of(keys[start]) / kRuleBlock;
   int64_t end = start + 1;
   while (end < kept.count && token_of(keys[end]) / kRuleBlock == block) ++end;
-  // Most blocks hold a token or two of a short list: whatever their lanes, theirs is the only sum.
+  // Common in short lists: two tokens have the same sum in one lane and in two.
   if (end == start + 1) return {end, load_one(values + 4 * start)};
   if (end == start + 2) return {end, load_one(values + 4 * start) + load_one(values + 4 * start + 4)};
   float lanes[kRuleLanes] = {};
@@ -37,17 +37,17 @@ inline RuleBlock rule_block(const Kept& kept, int64_t start) {
   return {end, sum_of_rule_lanes(lanes)};
 }
 
-inline double weigh_listed_fixed(const Kept& kept) {
-  double weight = 0;
+inline double sum_listed_fixed(const KeptSet& kept) {
+  double total = 0;
   for (int64_t start = 0; start < kept.count;) {
     const RuleBlock block = rule_block(kept, start);
-    weight += block.weight;
+    total += block.mass;
     start = block.end;
   }
-  return weight;
+  return total;
 }
 
-inline double weigh_listed_fast(const Kept& kept) {
+inline double sum_listed_fast(const KeptSet& kept) {
   const char* const values = listed_float_masses(kept.work);
   Floats lanes = {};
   int64_t i = 0;
@@ -57,28 +57,28 @@ inline double weigh_listed_fast(const Kept& kept) {
   return sum;
 }
 
-inline void weigh_floats(Kept& kept) {
+inline void compute_float_masses(KeptSet& kept) {
   const bool fixed = kept.reduction == kFixed;
-  kept.weighed = false;
-  if (kept.whole) {
-    kept.weight = fixed ? weigh_floats_from<FixedSum>(kept.row, kept.work, kept.law, kept.cut)
-                        : weigh_floats_from<FastSum>(kept.row, kept.work, kept.law, kept.cut);
+  kept.has_masses = false;
+  if (kept.in_place) {
+    kept.float_total = fixed ? float_mass_from<FixedSum>(kept.row, kept.work, kept.scaling, kept.cut)
+                             : float_mass_from<FastSum>(kept.row, kept.work, kept.scaling, kept.cut);
     return;
   }
-  list_float_masses(kept);
-  kept.weight = fixed ? weigh_listed_fixed(kept) : weigh_listed_fast(kept);
+  write_float_masses(kept);
+  kept.float_total = fixed ? sum_listed_fixed(kept) : sum_listed_fast(kept);
 }
 
-inline void weigh(Kept& kept) {
+inline void compute_masses(KeptSet& kept) {
   if (kept.reduction == kExact) {
-    weigh_integers(kept);
-    kept.weight = weight_of(kept.total);
+    compute_integer_masses(kept);
+    kept.float_total = to_float_mass(kept.total);
   } else {
-    weigh_floats(kept);
+    compute_float_masses(kept);
   }
-  if (!kept.whole || kept.cut != lowest_key()) return;
-  kept.work.whole_scale = kept.law.scale;
-  kept.work.whole_weight = kept.weight;
+  if (!kept.in_place || kept.cut != lowest_key()) return;
+  kept.work.row_scale = kept.scaling.scale;
+  kept.work.row_total = kept.float_total;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What this processor, under this system, can run.
+// Whether this processor, under this system, can run an instruction set.
 #pragma once
 
 #if defined(__x86_64__)

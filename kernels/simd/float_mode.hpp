@@ -1,5 +1,5 @@
-// The floating-point mode that the rule asks for, whatever other libraries have set. For what is compiled once:
-// the kernels run inside it.
+// The floating-point mode that rule 1 requires. Only files that are compiled once include this; kernels run inside
+// the mode that they set.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace fastsample {
 namespace {
 
-// Rule 1: the processor's default floating-point mode for the time of a call. Other libraries of the
+// The processor's default floating-point mode during a call, and the former one after it. Other libraries of the
 // process may have switched on flush-to-zero or another rounding.
 class DefaultFloatMode {
  public:

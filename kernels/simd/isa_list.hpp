@@ -1,5 +1,5 @@
 // Every instruction set that the kernels are compiled for, one line each, the least demanding first within an
-// architecture. setup.py reads the lines too: each has to match its pattern.
+// architecture. setup.py reads the lines too: each must match its pattern.
 #pragma once
 
 #include "simd/cpu.hpp"

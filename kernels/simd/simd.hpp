@@ -1,7 +1,7 @@
-// The vector of the machine: loads, maxima, comparisons. Everything above it is written once for all
-// instruction sets. Intrinsics are chosen by the features that the compiler's flags switch on.
-// All is in an anonymous namespace: a function shared between objects of several instruction sets
-// would be kept once by the linker, and the baseline build would run the AVX-512 copy.
+// Vectors of the machine's width: loads, maxima, comparisons. All other kernel code is written once, with these.
+// Intrinsics are chosen by the features that the compiler's flags switch on.
+// Everything is in an anonymous namespace: the linker would keep one copy of a function that the objects of
+// several instruction sets share, and the baseline kernels might run its AVX-512 copy.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ inline void store(void* target, Floats lanes) { std::memcpy(target, &lanes, size
 
 inline Floats fill(float value) { return value - Floats{}; }
 
-// b > a ? b : a, lane by lane: a NaN in b leaves a as it is. Spelled out for x86, where GCC makes two
-// instructions of the expression; the full mask spares its warnings about the plain intrinsic.
+// b > a ? b : a in each lane: where b is NaN the result is a. Intrinsics for x86, where GCC makes two
+// instructions of the expression; with the full mask it does not warn as it does about the plain intrinsic.
 inline Floats larger(Floats a, Floats b) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_maskz_max_ps(0xFFFF, (__m512)b, (__m512)a);
@@ -62,8 +62,8 @@ inline Floats larger(Floats a, Floats b) {
 #endif
 }
 
-// larger(y, low) where no y is above 0, y = +0 at most, and low is below: of two negative numbers the larger
-// has the smaller bits. Units that count integers are idle where this is asked for; SSE2 has none for it.
+// larger(y, low) for y <= +0 and low < 0: of two negative numbers the larger has the smaller bits. Integer units
+// are idle where this is used; SSE2 lacks the instruction.
 inline Floats larger_negative(Floats y, float low) {
 #if defined(__SSE2__) && !defined(__SSE4_1__)
   return larger(y, fill(low));
@@ -74,9 +74,8 @@ inline Floats larger_negative(Floats y, float low) {
 #endif
 }
 
-// a * b + c for products that are exact: then one rounding is the same as two, and one instruction does
-// both where the machine has it. The build forbids it everywhere else; to test that, FASTSAMPLE_NEVER_FUSE
-// forbids it here too.
+// a * b + c where the product is exact: then a fused multiply-add rounds as two operations do. The build forbids
+// fusing everywhere else; FASTSAMPLE_NEVER_FUSE forbids it here too, so that tests can compare.
 inline Floats add_exact_product(Floats a, Floats b, Floats c) {
 #if defined(FASTSAMPLE_NEVER_FUSE)
   return a * b + c;
@@ -92,8 +91,8 @@ inline Floats add_exact_product(Floats a, Floats b, Floats c) {
 }
 inline Floats add_exact_product(Floats a, Floats b, float c) { return add_exact_product(a, b, fill(c)); }
 
-// a + b where maxima are taken too: AVX-512's units that multiply are idle there, those that add are not.
-inline Floats add_beside_maxima(Floats a, Floats b) {
+// a + b in a loop that also takes maxima: there AVX-512's multipliers are idle and its adders are not.
+inline Floats add_by_multiplier(Floats a, Floats b) {
 #if defined(__AVX512F__)
   return add_exact_product(b, fill(1.0f), a);
 #else
@@ -101,8 +100,8 @@ inline Floats add_beside_maxima(Floats a, Floats b) {
 #endif
 }
 
-// Several vectors that take the same steps side by side: a step of one need not wait for the step before,
-// and the processor's window is too small to find that out by itself over a whole chain.
+// Several vectors that take the same steps in turn, so that a step need not wait for the one before. The
+// processor's window is too small to overlap chains of this length by itself.
 constexpr int kPack = 4;
 struct Pack {
   Floats vector[kPack];
@@ -163,7 +162,7 @@ inline uint32_t at_least(Floats a, Floats b) {
 #endif
 }
 
-// The same vector, with the lanes that lie 8 (or 4) apart exchanged.
+// The vector with lanes i and i + 8 (or i + 4) exchanged.
 template <class Vector>
 inline Vector exchange_8(Vector v) {
 #if FASTSAMPLE_LANES == 16
@@ -183,7 +182,7 @@ inline Vector exchange_4(Vector v) {
 #endif
 }
 
-// Two vectors as pairs, lane by lane, the first half of them or the second; and the second of each pair.
+// Pairs of the lanes of two vectors, the first half of them or the second; and the second of each pair.
 #if FASTSAMPLE_LANES == 16
 inline Ints interleave_low(Ints a, Ints b) {
   return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -206,7 +205,7 @@ inline Ints interleave_high(Ints a, Ints b) { return __builtin_shufflevector(a, 
 inline Ints seconds(Ints a, Ints b) { return __builtin_shufflevector(a, b, 1, 3, 5, 7); }
 #endif
 
-// The largest of the lanes whose places are equal modulo 4.
+// The maxima of the lanes whose places are equal modulo 4.
 typedef float Parts __attribute__((vector_size(16)));
 inline Parts largest_of_parts(Floats lanes) {
   if (kLanes >= 16) lanes = larger(lanes, exchange_8(lanes));
@@ -222,7 +221,7 @@ inline float largest(Parts parts) {
   return a > b ? a : b;
 }
 
-// Of floats, in an order that the number of lanes decides.
+// The order of additions depends on the number of lanes.
 template <class Vector>
 inline auto sum_of(Vector lanes) {
   if (kLanes >= 16) lanes += exchange_8(lanes);

@@ -1,5 +1,5 @@
-// One instruction set's answers on made rows, as one number: no Python and no NumPy, so it also runs for a
-// processor that is only emulated. Compiled with FASTSAMPLE_ISA, a namespace of isa_list.hpp.
+// Prints a hash of one instruction set's results on random rows. It needs no Python, so it also runs on an emulated
+// processor. Compiled with FASTSAMPLE_ISA, a namespace of isa_list.hpp.
 #include "sampling/kernels.hpp"
 
 #include <cstdio>
@@ -45,24 +45,25 @@ class Fingerprint {
   uint64_t value_ = 1469598103934665603u;
 };
 
-constexpr int kRoom = kMostTokens + 2 * kBlock;
+constexpr int kCapacity = kMostTokens + 2 * kBlock;
 
 struct Memory {
-  std::vector<float> best = std::vector<float>(kMostTokens);
-  std::vector<float> part_best = std::vector<float>(kMostTokens);
+  std::vector<float> block_max = std::vector<float>(kMostTokens);
+  std::vector<float> part_max = std::vector<float>(kMostTokens);
   std::vector<uint32_t> blocks = std::vector<uint32_t>(kMostTokens);
   std::vector<uint64_t> words[5];
   Workspace work = {};
 
   Memory() {
-    uint64_t** const places[] = {&work.sums, &work.keys, &work.masses, &work.keys_left, &work.masses_left};
+    uint64_t** const places[] = {&work.span_masses, &work.keys, &work.masses, &work.scratch_keys,
+                                 &work.scratch_masses};
     for (int i = 0; i < 5; ++i) {
-      words[i].resize(kRoom + kPadding);
+      words[i].resize(kCapacity + kPadding);
       *places[i] = words[i].data();
     }
-    work.best = best.data();
-    work.part_best = part_best.data();
-    work.blocks = blocks.data();
+    work.block_max = block_max.data();
+    work.part_max = part_max.data();
+    work.open_blocks = blocks.data();
   }
 };
 
@@ -76,37 +77,37 @@ float make_logit(Random& random, int kind) {
   }
 }
 
-RowParams make_settings(Random& random, int vocabulary) {
+RowParams make_params(Random& random, int vocabulary) {
   const double temperatures[] = {0, 0.3, 0.8, 1, 1.5, 10};
   const double top_ps[] = {0, 0.5, 0.9, 0.95, 0.9999, 1};
   const double min_ps[] = {0, 0, 0.05, 1e-5, 1};
-  RowParams settings = {};
-  settings.temperature = random.pick(temperatures);
+  RowParams params = {};
+  params.temperature = random.pick(temperatures);
   const Op ops[] = {Op::kScale, Op::kCount, Op::kMass, Op::kThreshold};
-  std::memcpy(settings.ops, ops, sizeof ops);
-  settings.values[0] = settings.temperature;
-  settings.values[2] = random.pick(top_ps);
-  settings.values[3] = random.pick(min_ps);
-  settings.values[1] = random.next() % 3 ? 0 : 1 + random.next() % vocabulary;
-  settings.repetition_penalty = 1;
-  settings.min_keep = 1;
-  settings.seed = random.next();
-  settings.position = random.next();
-  settings.stream = random.next();
-  return settings;
+  std::memcpy(params.ops, ops, sizeof ops);
+  params.values[0] = params.temperature;
+  params.values[2] = random.pick(top_ps);
+  params.values[3] = random.pick(min_ps);
+  params.values[1] = random.next() % 3 ? 0 : 1 + random.next() % vocabulary;
+  params.repetition_penalty = 1;
+  params.min_keep = 1;
+  params.seed = random.next();
+  params.position = random.next();
+  params.stream = random.next();
+  return params;
 }
 
-void add_answers(const Logits& logits, const RowParams& settings, Workspace& work, Fingerprint& print) {
+void add_results(const Logits& logits, const RowParams& params, Workspace& work, Fingerprint& print) {
   int64_t token = -1, kept = 0, ranks[3], top_tokens[3 * kTop];
   double logprobs[3], top_logprobs[3 * kTop];
   const int64_t top = logits.vocabulary < kTop ? logits.vocabulary : kTop;
-  Report reports[3];
+  LogprobResult results[3];
   for (int f = 0; f < 3; ++f) {
-    reports[f] = {static_cast<Form>(f), logprobs + f, ranks + f, top_tokens + f * kTop,
+    results[f] = {static_cast<LogprobsMode>(f), logprobs + f, ranks + f, top_tokens + f * kTop,
                   top_logprobs + f * kTop};
   }
-  work.room = 512;  // less than some rows have: these are cut in place
-  const Status status = kernels.sample(logits, {}, settings, kExact, work, {&token, 1, &kept, reports, 3, top});
+  work.capacity = 512;  // less than some rows have: these are cut in place
+  const Status status = kernels.sample(logits, {}, params, kExact, work, {&token, 1, &kept, results, 3, top});
   print.add(uint64_t{status});
   if (status != kOk) return;
   print.add(static_cast<uint64_t>(token));
@@ -120,8 +121,8 @@ void add_answers(const Logits& logits, const RowParams& settings, Workspace& wor
     }
   }
   int64_t count = 0;
-  work.room = kRoom;
-  kernels.kept_set(logits, {}, settings, work, &count);
+  work.capacity = kCapacity;
+  kernels.kept_set(logits, {}, params, work, &count);
   for (int64_t i = 0; i < count; ++i) {
     print.add(work.keys[i]);
     print.add(work.masses[i]);
@@ -146,7 +147,7 @@ int main() {
     const Logits wide = {reinterpret_cast<const char*>(floats.data()), 4, vocabulary, kFloat32};
     const Logits narrow = {reinterpret_cast<const char*>(halves.data()), 2, vocabulary,
                            n % 2 ? kFloat16 : kBFloat16};
-    add_answers(n % 3 == 1 ? narrow : wide, make_settings(random, vocabulary), memory.work, print);
+    add_results(n % 3 == 1 ? narrow : wide, make_params(random, vocabulary), memory.work, print);
   }
   std::printf("%016llx\n", print.value());
 }

@@ -143,8 +143,8 @@ OF_THE_KERNELS = [
     ),
     Mutant(
         "several draws of one stream",
-        "const uint32_t stream = settings.stream + static_cast<uint32_t>(nth);",
-        "const uint32_t stream = settings.stream + static_cast<uint32_t>(nth / 2);",
+        "const uint32_t stream = params.stream + static_cast<uint32_t>(nth);",
+        "const uint32_t stream = params.stream + static_cast<uint32_t>(nth / 2);",
         streams,
     ),
     Mutant(
@@ -161,7 +161,7 @@ OF_THE_KERNELS = [
     ),
     Mutant(
         "the last token of the block, whatever r is",
-        "return b * kBlock + first_above(masses, kBlock, &r);",
+        "return b * kBlock + first_exceeding(masses, kBlock, &r);",
         "return b * kBlock + kBlock - 1;",
         golden_checks.check_tokens,
     ),
@@ -179,19 +179,19 @@ OF_THE_KERNELS = [
     ),
     Mutant(
         "min_p drops its threshold",
-        "if (exponent(law, read(from_ordered(middle))) >= y) {",
-        "if (exponent(law, read(from_ordered(middle))) > y) {",
+        "if (exponent2(scaling, read(from_ordinal(middle))) >= y) {",
+        "if (exponent2(scaling, read(from_ordinal(middle))) > y) {",
         border_checks.check_min_p_threshold,
     ),
     Mutant(
         "the lanes of a vector in reverse, so a tie goes to the wrong token",
-        "if (found) return inside(row, b * kBlock + i + __builtin_ctz(found));",
-        "if (found) return inside(row, b * kBlock + i + 31 - __builtin_clz(found));",
+        "if (found) return clamp_token(row, b * kBlock + i + __builtin_ctz(found));",
+        "if (found) return clamp_token(row, b * kBlock + i + 31 - __builtin_clz(found));",
         golden_checks.check_tokens,
     ),
     Mutant(
         "denormals lie below 0",
-        "return bound == 0.0f ? from_ordered(ordered(-kSmallestNormal) + 1) : bound;",
+        "return bound == 0.0f ? from_ordinal(ordinal(-kSmallestNormal) + 1) : bound;",
         "return bound;",
         equal_logits,
     ),
@@ -209,8 +209,8 @@ OF_THE_KERNELS = [
     ),
     Mutant(
         "a block whose best has mass is skipped",
-        "if (work.best[b] < opened) continue;",
-        "if (work.best[b] <= opened) continue;",
+        "if (work.block_max[b] < least) continue;",
+        "if (work.block_max[b] <= least) continue;",
         equal_logits,
     ),
     Mutant(

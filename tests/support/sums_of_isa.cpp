@@ -1,6 +1,6 @@
-// One instruction set's sums of the numbers that come in, with no Python: it also runs for a processor that is
-// only emulated. Compiled with FASTSAMPLE_ISA, a namespace of isa_list.hpp; the argument is a DType.
-// Out go the total of each block in the fixed order, as bits, and the digits of the exact sum.
+// Prints one instruction set's sums of the numbers in standard input: the total of each block in the fixed order, as
+// bits, and the digits of the exact sum. It needs no Python, so it also runs on an emulated processor. Compiled with
+// FASTSAMPLE_ISA, a namespace of isa_list.hpp; the argument is a DType.
 #include "sampling/kernels.hpp"
 
 #include <cinttypes>
