@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fastsample.engines import is_installed
+from tests.support.case_loop import CaseLoop
 from tests.support.engines import Engine, native, usable_engines
 
 # Triton reads it when it is first loaded. On a machine with a GPU, TRITON_INTERPRET=0 takes that.
@@ -19,6 +21,23 @@ def pytest_configure() -> None:
     """Share the processors with other workers; stop where FASTSAMPLE_LOGITS names no rows."""
     share_processors()
     require_rows()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a worker of pytest-xdist report its count of cases."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["cases"] = CaseLoop.total
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what a worker has counted."""
+    CaseLoop.total += node.workeroutput.get("cases", 0) if hasattr(node, "workeroutput") else 0
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count cases, which are many more than tests."""
+    terminalreporter.write_line(f"{CaseLoop.total} cases in loops")
 
 
 def share_processors() -> None:

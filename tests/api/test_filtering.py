@@ -23,6 +23,7 @@ from tests.support.api_rows import (
     with_ml_dtypes,
     with_torch,
 )
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 
 # ---------------------------------------------------------------- top_k and top_p
@@ -121,7 +122,7 @@ def random_settings(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each("seed", range(12))
 def test_kept_sets_are_those_of_the_rule(engine: Engine, seed: int) -> None:
     rng = np.random.default_rng(seed)
     settings = random_settings(rng)
@@ -234,7 +235,7 @@ def test_mistakes_are_named(call: Callable[[], Any], error: type[Exception], par
 # ---------------------------------------------------------------- filter_logits
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each("seed", range(6))
 def test_filtered_logits_are_drawn_from_alike(engine: Engine, seed: int) -> None:
     settings = random_settings(np.random.default_rng(seed))
     place: dict[str, Any] = {"seed": seed, "position": 3, "stream": "row", **on(engine)}

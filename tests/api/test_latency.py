@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from fastsample import Latency
+from tests.support.case_loop import each
 from tests.support.engines import latency_of
 
 TIMES = [int(t) for t in np.random.default_rng(3).lognormal(9, 2, size=5_000)]
 EDGES = [*range(200), *(2**n + d for n in range(7, 63) for d in (-1, 0, 1)), 2**63 - 1]
 
 
-@pytest.mark.parametrize("q", [0, 0.1, 10, 50, 90.0, 99, 99.9, 100])
+@each("q", [0, 0.1, 10, 50, 90.0, 99, 99.9, 100])
 def test_percentiles_are_those_of_the_times(q: float) -> None:
     true = sorted(TIMES)[max(math.ceil(Fraction(str(q)) * len(TIMES) / 100), 1) - 1]
     assert latency_of(TIMES).percentile(q) == pytest.approx(true, rel=0.008, abs=0.5)
@@ -32,7 +33,7 @@ def test_count_mean_and_max_are_exact() -> None:
     assert latency.p90 == latency.percentile(90)
 
 
-@pytest.mark.parametrize("time", EDGES)
+@each("time", EDGES)
 def test_every_time_has_a_narrow_bucket(time: int) -> None:
     counts, edges = latency_of([time]).histogram()
     assert counts.tolist() == [1]

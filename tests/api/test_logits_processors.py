@@ -13,6 +13,7 @@ import pytest
 from fastsample import SampleResult, SamplingParams, sample
 from fastsample.inputs.logits import as_rows
 from fastsample.inputs.logits_processors import make_adjustments
+from tests.support.case_loop import each
 from tests.support.engines import Engine, sha256
 from tests.support.sample_calls import (
     ALL_LOGPROBS,
@@ -63,7 +64,7 @@ if torch is not None:
     FORMS_OF_A_MASK["torch int32"] = lambda allowed: torch.from_numpy(bits_of(allowed))
 
 
-@pytest.mark.parametrize("form", FORMS_OF_A_MASK)
+@each("form", FORMS_OF_A_MASK)
 def test_a_mask_bans(engine: Engine, form: str) -> None:
     mask = FORMS_OF_A_MASK[form](ALLOWED)
     banned = np.where(ALLOWED, LOGITS, -np.inf)
@@ -171,7 +172,7 @@ SCOPES: dict[Any, Callable[[list[int], list[int]], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@each("scope", SCOPES)
 def test_penalties(engine: Engine, scope: Any) -> None:
     scopes = {f"{name}_scope": scope for name in ("repetition", "frequency", "presence")}
     expected = np.stack(
@@ -289,7 +290,7 @@ FIELDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", SamplingParams.__slots__)
+@each("name", SamplingParams.__slots__)
 def test_every_field_changes_some_result(engine: Engine, name: str) -> None:
     base = {
         **{"temperature": 0.9, "top_k": 200, "top_p": 0.9, "min_p": 0.001, "seed": 3},

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fastsample import SampleResult, sample
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 
 RNG = np.random.default_rng(31)
@@ -119,8 +120,8 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize(("logprobs", "form", "before", "after"), SHAPES)
-@pytest.mark.parametrize("rows", [LOGITS[0], LOGITS, LOGITS[:1], LOGITS[:0]])
+@each(("logprobs", "form", "before", "after"), SHAPES)
+@each("rows", [LOGITS[0], LOGITS, LOGITS[:1], LOGITS[:0]])
 def test_shapes(
     engine: Engine, rows: Any, logprobs: int, form: Any, before: tuple[int, ...], after: int
 ) -> None:

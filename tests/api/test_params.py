@@ -18,6 +18,7 @@ from fastsample.engines import plan as plans
 from fastsample.engines.plan import PLAN, make_plan
 from fastsample.params.parameters import plan_fields, resolve_rng_position
 from fastsample.params.table import BY_NAME, STAGES, Op
+from tests.support.case_loop import each
 from tests.support.engines import PLAN_LAYOUT, column_of
 
 # ---------------------------------------------------------------- SamplingParams
@@ -268,8 +269,8 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("form", [list, tuple, np.array])
+@each("name", NUMBERS)
+@each("form", [list, tuple, np.array])
 def test_every_number_may_be_given_per_row(name: str, form: Any) -> None:
     given = (
         np.array(NUMBERS[name], BY_NAME[name].dtype) if form is np.array else form(NUMBERS[name])

@@ -6,9 +6,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from fastsample import Sampler, SamplingParams
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 
 STEPS = (np.random.default_rng(31).normal(size=(40, 300)) * 2).astype(np.float32)
@@ -49,6 +49,6 @@ def test_every_field_has_another_value_here() -> None:
     assert set(OTHER) == {field.name for field in fields(SamplingParams)}
 
 
-@pytest.mark.parametrize("name", OTHER)
+@each("name", OTHER)
 def test_a_field_changes_some_token(name: str, engine: Engine) -> None:
     assert tokens_of(replace(BASE, **{name: OTHER[name]}), engine) != tokens_of(BASE, engine)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fastsample import sample
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.prepared_calls import ByDlpack, equal_answers, in_some_form, refuse
 from tests.support.random_requests import DTYPES
@@ -21,7 +22,7 @@ ROW = STEPS[0, 0]
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_sample_of_any_row(native_engine: Engine, seed: int, tmp_path: Any) -> None:
     rng = np.random.default_rng(seed)
     columns = int(rng.choice([1, 2, 16, 129, 5_000]))

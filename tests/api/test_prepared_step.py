@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fastsample import Sampler, SamplingParams, sample
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.prepared_calls import ByDlpack, equal_answers, in_some_form, refuse
 from tests.support.random_requests import DTYPES
@@ -39,7 +40,7 @@ def pair(engine: Engine, first: Any, params: SamplingParams = PARAMS, **how: Any
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
-@pytest.mark.parametrize("seed", range(60))
+@each("seed", range(60))
 def test_any_rows(native_engine: Engine, seed: int, tmp_path: Any) -> None:
     rng = np.random.default_rng(seed)
     n_rows = int(rng.choice([1, 1, 2, 5]))
@@ -127,7 +128,7 @@ DECLINED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DECLINED)
+@each("name", DECLINED)
 def test_what_is_declined_changes_nothing(native_engine: Engine, name: str) -> None:
     given = {"logits": STEPS[1], "sequences": None, "mask": None, "bias": None, **DECLINED[name]}
     sampler, twin = pair(native_engine, STEPS[0])

@@ -23,6 +23,7 @@ from hypothesis.extra import numpy as st_numpy
 from fastsample import reduce_sum
 from fastsample.engines.reference import sums as reference_sums
 from tests.support.api_rows import frozen, ml_dtypes, torch, with_ml_dtypes, with_torch
+from tests.support.case_loop import each
 from tests.support.engines import NATIVE, native, without_modules
 from tests.support.hypothesis_rows import PROFILE
 from tests.support.isa_programs import FLAGS
@@ -41,8 +42,8 @@ PROMISES = ("exact", "fixed")
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", SIZES)
+@each("dtype", DTYPES)
+@each("size", SIZES)
 def test_bits_are_the_same_everywhere(size: int, dtype: Any, isa: str | None) -> None:
     for values in kinds(size, dtype):
         for reduction in PROMISES:
@@ -109,7 +110,7 @@ def test_order_does_not_matter_to_exact(isa: str | None) -> None:
         assert answers == {math.fsum(values)}
 
 
-@pytest.mark.parametrize("low", LOWS)
+@each("low", LOWS)
 @pytest.mark.parametrize("isa", ISAS)
 def test_a_block_as_wide_as_exact_sums_can_be(low: int, isa: str | None) -> None:
     """Equal numbers fill a block's sum to the last bit, and a small one needs a bit below.

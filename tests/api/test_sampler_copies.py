@@ -15,6 +15,7 @@ import pytest
 
 from fastsample import Sampler, sample
 from fastsample.api.turn import Turn
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.forks import fork, holds_in_a_child
 from tests.support.sampler_steps import (
@@ -29,7 +30,7 @@ from tests.support.sampler_steps import (
 # ---------------------------------------------------------------- how it travels
 
 
-@pytest.mark.parametrize(
+@each(
     "duplicate",
     [
         Sampler.clone,

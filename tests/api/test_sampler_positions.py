@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fastsample import Sampler, sample
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.sampler_steps import PARAMS, PENALISED, STEPS, on, tokens_of
 
@@ -114,7 +115,7 @@ def test_prompts_of_their_own_settle_the_number_of_rows() -> None:
         sampler.reset()
 
 
-@pytest.mark.parametrize(
+@each(
     "bad",
     [
         np.full((4, 200), np.nan, np.float32),

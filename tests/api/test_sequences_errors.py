@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fastsample import Sampler
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.sampler_steps import GREEDY, ROWS, WARM
 
@@ -21,7 +22,7 @@ def made(calls: int = 1) -> Sampler:
     return sampler
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "error", "part"),
     [
         (lambda s: s(ROWS[:1], sequences=[7]), ValueError, "numbers of sequences, got 7"),
@@ -62,7 +63,7 @@ def test_a_mistake_changes_nothing(
     assert sampler.add() == other.add() == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "error", "part"),
     [
         (lambda: Sampler([GREEDY, 0.8]), TypeError, "`params` must be a SamplingParams"),

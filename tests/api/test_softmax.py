@@ -22,6 +22,7 @@ from tests.support.api_rows import (
     with_ml_dtypes,
     with_torch,
 )
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 
 WHOLE_ROWS = (softmax, log_softmax, logsumexp)
@@ -111,8 +112,8 @@ def test_a_tensor_gives_a_tensor(function: Callable[..., Any]) -> None:
     assert bits(out) == bits(function(tensor))
 
 
-@pytest.mark.parametrize("function", WHOLE_ROWS)
-@pytest.mark.parametrize("layout", ["as it is", "apart", "reversed", "unaligned"])
+@each("function", WHOLE_ROWS)
+@each("layout", ["as it is", "apart", "reversed", "unaligned"])
 def test_out_may_lie_anywhere(engine: Engine, function: Callable[..., Any], layout: str) -> None:
     expected = function(ROWS, 0.9, **on(engine))
     out = np.empty_like(expected)
@@ -148,8 +149,8 @@ def test_out_may_share_memory(
     assert bits(out) == expected
 
 
-@pytest.mark.parametrize("function", WHOLE_ROWS)
-@pytest.mark.parametrize(
+@each("function", WHOLE_ROWS)
+@each(
     ("bad", "part"),
     [
         (np.nan, r"row 3 holds nan at token 77"),

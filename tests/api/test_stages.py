@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fastsample.engines import reference
-from tests.support.engines import Engine
+from tests.support.case_loop import each
+from tests.support.engines import Engine, make_plan, make_request
 from tests.support.random_requests import random_settings
-from tests.support.random_rows import KINDS, pick
+from tests.support.random_rows import KINDS, Rng, pick
 
 F32 = np.float32
 CHAINS = [chain for length in range(5) for chain in permutations(reference.STAGES, length)]
@@ -22,39 +23,62 @@ def kept(engine: Engine, row: np.ndarray, **filters: Any) -> list[int]:
     return engine.kept_set(row, **filters)[0].tolist()
 
 
-def stage_by_stage(engine: Engine, row: np.ndarray, filters: dict[str, Any]) -> list[int]:
+def kept_of_batch(
+    engine: Engine, rows: np.ndarray, settings: list[dict[str, Any]]
+) -> list[list[int]]:
+    """Kept tokens of each row of a batch, ascending."""
+    plan = np.concatenate([make_plan(1, **one) for one in settings])
+    sets = engine.kept_sets(make_request(rows, plan))
+    ends = sets.offsets.tolist()
+    return [np.sort(sets.tokens[start:end]).tolist() for start, end in pairwise(ends)]
+
+
+def stage_by_stage(
+    engine: Engine, rows: np.ndarray, settings: list[dict[str, Any]]
+) -> list[list[int]]:
     """Run each filter alone on what the ones before it left; the rest is banned."""
     warmed: tuple[str, ...] = ()
-    temperature = 1.0
-    for stage in filters["stages"]:
+    for stage in settings[0]["stages"]:
         if stage == "temperature":
-            warmed, temperature = ("temperature",), filters["temperature"]
+            warmed = ("temperature",)
             continue
-        alone = {
-            stage: filters[stage],
-            "temperature": temperature,
-            "min_keep": filters["min_keep"],
-            "stages": (*warmed, stage),
-        }
-        tokens = kept(engine, row, **alone)
-        row = np.where(np.isin(np.arange(len(row)), tokens), row, F32(-np.inf))
-    return np.flatnonzero(row > -np.inf).tolist()
+        alone = [
+            {
+                stage: one[stage],
+                "temperature": one["temperature"] if warmed else 1.0,
+                "min_keep": one["min_keep"],
+                "stages": (*warmed, stage),
+            }
+            for one in settings
+        ]
+        left = np.full_like(rows, -np.inf)
+        for b, tokens in enumerate(kept_of_batch(engine, rows, alone)):
+            left[b, tokens] = rows[b, tokens]
+        rows = left
+    return [np.flatnonzero(row > -np.inf).tolist() for row in rows]
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids="-".join)
+def settings_of_chain(rng: Rng, size: int, chain: tuple[str, ...]) -> dict[str, Any]:
+    """Random filters for the stages of a chain; not temperature 0, which leaves one token."""
+    settings = random_settings(rng, size)
+    used = {name: settings[name] for name in chain}
+    if reference.to_float32(used.get("temperature", 1.0)) == 0:
+        used["temperature"] = 0.5
+    return {**used, "stages": chain, "min_keep": settings["min_keep"]}
+
+
+@each("chain", CHAINS, ids="-".join)
 def test_a_chain_is_each_stage_in_turn(engine: Engine, chain):
     rng = np.random.default_rng(CHAINS.index(chain))
     makers = [make for kind, make in KINDS.items() if kind not in ("empty", "invalid")]
-    for _ in range(20):
+    for _ in range(3):
         size = int(rng.integers(1, 400))
-        row = pick(rng, makers)(rng, size)
-        row[rng.integers(size)] = 1
-        filters = random_settings(rng, size)
-        used = {name: filters[name] for name in chain}
-        if used.get("temperature", 1) == 0 or reference.to_float32(used.get("temperature", 1)) == 0:
-            used["temperature"] = 0.5
-        filters = {**used, "stages": chain, "min_keep": filters["min_keep"]}
-        assert kept(engine, row, **filters) == stage_by_stage(engine, row, filters), filters
+        rows = np.stack([pick(rng, makers)(rng, size) for _ in range(7)])
+        rows[np.arange(7), rng.integers(size, size=7)] = 1
+        settings = [settings_of_chain(rng, size, chain) for _ in rows]
+        found = kept_of_batch(engine, rows, settings)
+        expected = stage_by_stage(engine, rows, settings)
+        assert found == expected, settings
 
 
 def test_a_filter_before_the_temperature_sees_the_row_at_1(engine: Engine):
@@ -79,8 +103,8 @@ def test_a_stage_left_out_is_off(engine: Engine):
     assert kept(engine, LOGITS, **everything, stages=("top_k",)) == [0, 1]
 
 
-@pytest.mark.parametrize("filters", [{"top_k": 1}, {"top_p": 0.0}, {"min_p": 1.0}])
-@pytest.mark.parametrize("min_keep", [1, 2, 3, 4, 5, 2**40])
+@each("filters", [{"top_k": 1}, {"top_p": 0.0}, {"min_p": 1.0}])
+@each("min_keep", [1, 2, 3, 4, 5, 2**40])
 def test_every_filter_keeps_min_keep_tokens(engine: Engine, filters, min_keep):
     assert kept(engine, LOGITS, **filters, min_keep=min_keep) == [0, 1, 2, 3][:min_keep]
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from fastsample.verification.memory import laid_out
+from tests.support.case_loop import each
 from tests.support.engines import Engine, Outcome, differing, make_output, make_request
 from tests.support.forks import holds_in_a_child
 from tests.support.oracle import joined
@@ -68,8 +69,8 @@ def expected(order: tuple[int, ...], reduction: str) -> Outcome:
     return answer(Engine("reference"), rows[shuffled], plan[shuffled], reduction)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("offset", OFFSETS)
+@each("dtype", ["float32", "float16", "bfloat16"])
+@each("offset", OFFSETS)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_grid(engine: Engine, reduction: str, offset: int, dtype: str) -> None:
     if reduction not in engine.reductions:
@@ -87,8 +88,8 @@ def test_grid(engine: Engine, reduction: str, offset: int, dtype: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-@pytest.mark.parametrize("n_threads", THREADS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
+@each("n_threads", THREADS)
+@each("reduction", REDUCTIONS)
 def test_grid_after_a_fork(engine: Engine, reduction: str, n_threads: int) -> None:
     """The parent has used threads before; the child must neither miss them nor wait for them."""
     if engine.name == "torch":

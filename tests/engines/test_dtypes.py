@@ -12,6 +12,7 @@ import pytest
 
 from fastsample import SampleResult, sample
 from fastsample.inputs.logits import as_rows
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 
 try:
@@ -107,7 +108,7 @@ def answers(result: SampleResult) -> list[Any]:
     return [np.asarray(field).tolist() for field in (*fields, *more)]
 
 
-@pytest.mark.parametrize("make", FORMS)
+@each("make", FORMS)
 def test_equal_values_have_equal_answers(engine: Engine, make: Callable[..., Any]) -> None:
     how = {**SETTINGS, "engine": engine.name, "isa": engine.isa}
     expected = answers(sample(HALVES, **how))
@@ -166,8 +167,8 @@ def test_tensors_answer_in_tensors(dtype: str) -> None:
 # ---------------------------------------------------------------- padded vocabularies
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("valid", [1, 7, 128, 299, 300])
+@each("dtype", [np.float32, np.float16])
+@each("valid", [1, 7, 128, 299, 300])
 def test_columns_past_the_vocabulary_are_not_looked_at(
     engine: Engine, dtype: Any, valid: int
 ) -> None:

@@ -21,6 +21,7 @@ from tests.support.border_checks import (
     check_one_bad_logit,
     each_place_of,
 )
+from tests.support.case_loop import each
 from tests.support.engines import (
     TESTED_ENGINES,
     Engine,
@@ -39,14 +40,14 @@ BAD = {"nan": np.nan, "-nan": -np.nan, "+inf": np.inf}
 # ---------------------------------------------------------------- bad logits
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.5}])
-@pytest.mark.parametrize("value", BAD.values(), ids=BAD)
-@pytest.mark.parametrize("size", SIZES)
+@each("settings", [{}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.5}])
+@each("value", BAD.values(), ids=BAD)
+@each("size", SIZES)
 def test_one_bad_logit_anywhere(engine: Engine, size, value, settings):
     check_one_bad_logit(engine, size, value, **settings)
 
 
-@pytest.mark.parametrize("value", BAD.values(), ids=BAD)
+@each("value", BAD.values(), ids=BAD)
 def test_the_first_bad_token_is_named(engine: Engine, value):
     for token in (0, 15, 16, 17, 127, 128, 299):
         row = np.zeros(300, dtype=F32)
@@ -55,7 +56,7 @@ def test_the_first_bad_token_is_named(engine: Engine, value):
             sample(row, seed=1, position=0, engine=engine.name, isa=engine.isa)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@each("value", [np.nan, np.inf])
 def test_rows_of_nothing_but_bad_logits(engine: Engine, value):
     for size in SIZES:
         _, status = engine.sample(np.full((2, size), value, dtype=F32), make_plan(2))
@@ -68,8 +69,8 @@ def test_rows_of_minus_inf_are_empty(engine: Engine):
         assert (tokens.tolist(), status.tolist()) == ([-1] * 2, [reference.EMPTY] * 2)
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, MAX, -MAX, 1e-45, -1e-38])
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"top_p": 0.1, "top_k": 7}])
+@each("value", [0.0, -0.0, MAX, -MAX, 1e-45, -1e-38])
+@each("settings", [{}, {"temperature": 0.0}, {"top_p": 0.1, "top_k": 7}])
 def test_one_finite_logit_is_the_token(engine: Engine, value, settings):
     for size in SIZES:
         rows = each_place_of(size, -np.inf, value)
@@ -81,7 +82,7 @@ def test_one_finite_logit_is_the_token(engine: Engine, value, settings):
 # ---------------------------------------------------------------- ties and denormals
 
 
-@pytest.mark.parametrize("kind", FLAT)
+@each("kind", FLAT)
 def test_all_equal(engine: Engine, kind):
     check_equal_logits(engine, kind)
 

@@ -14,6 +14,7 @@ import pytest
 
 from fastsample.engines import reference
 from fastsample.verification.flush import flushing
+from tests.support.case_loop import each
 from tests.support.coverage_counter import CoverageCounter
 from tests.support.engines import (
     BAD_PARAM,
@@ -102,7 +103,7 @@ def test_wide_requests(seed):
 # ---------------------------------------------------------------- a batch is its rows
 
 
-@pytest.mark.parametrize("seed", range(25))
+@each("seed", range(25))
 def test_a_batch_is_its_rows_one_at_a_time(engine: Engine, seed):
     rng = np.random.default_rng((5, seed))
     request = random_request(rng, 12, int(rng.integers(1, 700)))
@@ -121,7 +122,7 @@ def test_a_batch_is_its_rows_one_at_a_time(engine: Engine, seed):
             assert same_bits(getattr(of_row, name), getattr(kept, name)[part])
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each("seed", range(10))
 def test_the_order_of_rows_changes_nothing(engine: Engine, seed):
     rng = np.random.default_rng((6, seed))
     values = DTYPES["float32"](rng, 9, 300)
@@ -157,7 +158,7 @@ def test_raw_alone_is_silent_where_a_mask_hides_what_is_invalid(engine: Engine):
         assert np.exp(out.top_logprobs[form]).sum() == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize(
+@each(
     ("logits", "bias", "status"),
     [
         ([1, np.nan], None, 1),
@@ -229,7 +230,7 @@ def test_every_bfloat16_is_widened_exactly(engine: Engine):
     check_widening(engine, bits, (bits.astype(np.uint32) << 16).view(np.float32))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_equal_values_of_all_dtypes_have_equal_answers(engine: Engine, seed):
     """Eight significant bits and a small exponent: values that all three dtypes hold."""
     rng = np.random.default_rng((7, seed))
@@ -254,7 +255,7 @@ def test_equal_values_of_all_dtypes_have_equal_answers(engine: Engine, seed):
 # ---------------------------------------------------------------- flush to zero
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each("seed", range(10))
 def test_flush_to_zero_changes_no_answer(engine: Engine, seed):
     rng = np.random.default_rng((10, seed))
     requests = [random_request(rng, 8, 150) for _ in range(4)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.case_loop import each
 from tests.support.engines import Engine, csr, make_plan, make_request
 from tests.support.exact_arithmetic import round_to_float32
 
@@ -41,7 +42,7 @@ def adjusted(
 # ---------------------------------------------------------------- masks
 
 
-@pytest.mark.parametrize("size", [5, 32, 33, 128, 129, 300])
+@each("size", [5, 32, 33, 128, 129, 300])
 def test_a_mask_of_bits_is_a_mask_of_bools(engine: Engine, size):
     rng = np.random.default_rng(size)
     row = rng.standard_normal(size).astype(F32)
@@ -116,8 +117,8 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("scope", SEEN)
-@pytest.mark.parametrize("name", ["repetition", "frequency", "presence"])
+@each("scope", SEEN)
+@each("name", ["repetition", "frequency", "presence"])
 def test_scopes(engine: Engine, name, scope):
     found = adjusted(
         engine,
@@ -142,8 +143,8 @@ def test_default_scopes(engine: Engine):
     assert adjusted(engine, [8, 8], **histories, presence_penalty=2.0) == [8, 6]
 
 
-@pytest.mark.parametrize("name", ["repetition", "frequency", "presence"])
-@pytest.mark.parametrize("penalty", [0.5, 2.0, 3e38])
+@each("name", ["repetition", "frequency", "presence"])
+@each("penalty", [0.5, 2.0, 3e38])
 def test_minus_inf_stays_under_every_penalty(engine: Engine, name, penalty):
     for sign in (1, -1) if name != "repetition" else (1,):
         settings = {f"{name}_penalty": sign * penalty}

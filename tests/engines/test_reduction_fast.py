@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
+from tests.support.case_loop import each
 from tests.support.engines import (
     REDUCTION_ENGINES,
     Engine,
@@ -64,8 +65,8 @@ def rows_of(rng: Rng, size: int) -> np.ndarray:
     return np.maximum(rows, np.float32(-1e4), where=rows > -np.inf, out=rows)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
+@each("size", SIZES)
+@each("temperature", [0.5, 1.0, 2.5])
 def test_laws_are_close(engine: Engine, size: int, temperature: float):
     rows = rows_of(np.random.default_rng((61, size)), size)
     request = make_request(rows, make_plan(len(rows), temperature=temperature), size, "fast")
@@ -80,8 +81,8 @@ def test_laws_are_close(engine: Engine, size: int, temperature: float):
         assert total_variation(softmax[b], softmax64(row, temperature)) < CLOSE
 
 
-@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999])
-@pytest.mark.parametrize("size", SIZES)
+@each("top_p", [0.3, 0.9, 0.999])
+@each("size", SIZES)
 def test_nuclei_have_their_share(engine: Engine, size: int, top_p: float):
     rows = rows_of(np.random.default_rng((62, size)), size)
     request = make_request(rows, make_plan(len(rows), top_p=top_p), size, "fast")

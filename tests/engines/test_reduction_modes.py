@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
+from tests.support.case_loop import each
 from tests.support.engines import (
     REDUCTION_ENGINES,
     Engine,
@@ -125,8 +126,8 @@ def test_random_requests(held: Engine, reduction: str):
         hold(held, random_question(reduction, seed), seed)
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["drawn", "told"])
-@pytest.mark.parametrize("size", [*BORDERS, WIDE])
+@each("told", [False, True], ids=["drawn", "told"])
+@each("size", [*BORDERS, WIDE])
 @pytest.mark.parametrize("reduction", BIT_FOR_BIT)
 def test_hard_rows_around_the_borders_of_lanes_and_blocks(held: Engine, reduction, size, told):
     hold(held, hard_question(reduction, size, told), size)
@@ -204,8 +205,8 @@ def law_question(
     }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1, 17, 129, 4097, 12_288, WIDE])
+@each("dtype", DTYPES)
+@each("size", [1, 17, 129, 4097, 12_288, WIDE])
 @pytest.mark.parametrize("reduction", BIT_FOR_BIT)
 def test_softmax_log_softmax_and_logsumexp(held: Engine, reduction, size, dtype):
     request, answers = law_question(reduction, dtype, size)

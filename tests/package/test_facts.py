@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.case_loop import each
 from tests.support.engines import Engine, make_plan
 
 
@@ -27,12 +28,12 @@ def test_temperature_divides_the_logits(engine: Engine, temperature, same_as):
     assert np.array_equal(cooled, divided)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1e-50, 1e-45, 1e-38, 1e-5])
+@each("temperature", [0.0, 1e-50, 1e-45, 1e-38, 1e-5])
 def test_temperature_towards_0_is_argmax(engine: Engine, temperature):
     assert [engine.token(THREE, temperature=temperature, seed=s) for s in range(20)] == [0] * 20
 
 
-@pytest.mark.parametrize("temperature", [1e9, 1e30, 3e38])
+@each("temperature", [1e9, 1e30, 3e38])
 def test_temperature_towards_infinity_is_uniform(engine: Engine, temperature):
     assert engine.kept_set(THREE, temperature=temperature)[1].tolist() == [2**40] * 3
 
@@ -98,7 +99,7 @@ def test_temperature_moves_the_first(engine: Engine, vocabulary_row, temperature
     assert shares[TOP_TOKENS[0]] == pytest.approx(share, abs=5e-4)
 
 
-@pytest.mark.parametrize("temperature", [0.2, 0.7, 1.0, 2.0, 100.0])
+@each("temperature", [0.2, 0.7, 1.0, 2.0, 100.0])
 def test_order_never_changes_with_temperature(engine: Engine, vocabulary_row, temperature):
     for k in range(1, 6):
         tokens, _ = engine.kept_set(vocabulary_row, temperature=temperature, top_k=k)

@@ -7,7 +7,6 @@ purpose.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from fastsample.engines import reference
 from tests.support.border_checks import (
@@ -21,6 +20,7 @@ from tests.support.border_checks import (
     draw_at,
     some_min_ps,
 )
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.random_rows import TEMPERATURES
 
@@ -30,17 +30,17 @@ F32 = np.float32
 # ---------------------------------------------------------------- draws at exact shares of W
 
 
-@pytest.mark.parametrize("u", EXACT_DRAWS)
+@each("u", EXACT_DRAWS)
 def test_the_draws_are_what_they_claim(u):
     assert reference.uniform(*EXACT_DRAWS[u]) == u
 
 
-@pytest.mark.parametrize("size", [2, 4, 16, 34, 128, 256, 1000, 4096, 10_002])
+@each("size", [2, 4, 16, 34, 128, 256, 1000, 4096, 10_002])
 def test_a_running_mass_that_only_equals_r_is_passed_over(engine: Engine, size):
     check_equal_running_mass(engine, size)
 
 
-@pytest.mark.parametrize("size", [5, 40, 4097])
+@each("size", [5, 40, 4097])
 def test_the_ends_of_u_skip_tokens_without_mass(engine: Engine, size):
     row = np.full(size, -100, dtype=F32)
     row[1], row[size - 3] = 0, 0
@@ -49,7 +49,7 @@ def test_the_ends_of_u_skip_tokens_without_mass(engine: Engine, size):
     assert found == [1, 1, size - 3, size - 3]
 
 
-@pytest.mark.parametrize("size", [2, 40, 4097])
+@each("size", [2, 40, 4097])
 def test_every_bit_of_u_counts(engine: Engine, size):
     check_every_bit_of_u(engine, size)
 
@@ -57,12 +57,12 @@ def test_every_bit_of_u_counts(engine: Engine, size):
 # ---------------------------------------------------------------- top_p
 
 
-@pytest.mark.parametrize(("tops", "tail", "logit", "top_p", "kept"), ROUNDED_UP)
+@each(("tops", "tail", "logit", "top_p", "kept"), ROUNDED_UP)
 def test_need_is_rounded_up(engine: Engine, tops, tail, logit, top_p, kept):
     check_need_is_rounded_up(engine, tops, tail, logit, top_p, kept)
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.5, 2.0, 6.0])
+@each("spread", [0.0, 0.5, 2.0, 6.0])
 def test_top_p_at_each_step_of_the_running_mass(engine: Engine, spread):
     check_top_p_steps(engine, spread)
 
@@ -92,7 +92,7 @@ def test_the_scale_is_clamped_at_both_ends():
     assert reference.scale(3.4e38) == F32(2.0**-126)
 
 
-@pytest.mark.parametrize("exponent", [-126, -70, -64, -62, -40, 0, 40, 100, 123, 126])
+@each("exponent", [-126, -70, -64, -62, -40, 0, 40, 100, 123, 126])
 def test_masses_at_extreme_temperatures_and_magnitudes(engine: Engine, exponent):
     row = np.ldexp((np.arange(25, dtype=F32) - 12) / 8, exponent)
     for temperature in TEMPERATURES[1:]:

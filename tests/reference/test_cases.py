@@ -9,6 +9,7 @@ import pytest
 
 import fastsample
 from tests.support.border_checks import EXACT_DRAWS
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.published_tables import (
     ALL,
@@ -49,7 +50,7 @@ def check_row(row: np.ndarray, arguments: dict[str, Any], expected: dict[str, An
     assert tokens_of(expected) is None or token in tokens_of(expected)
 
 
-@pytest.mark.parametrize("name", of_type("distribution"))
+@each("name", of_type("distribution"))
 def test_distributions(engine: Engine, name):
     case = BY_ID[name]
     row = logits_of(case)
@@ -64,7 +65,7 @@ def together(cases: list[dict[str, Any]], size: int) -> dict[str, Any]:
     return {name: [arguments.get(name, off.get(name)) for arguments in each] for name in names}
 
 
-@pytest.mark.parametrize("name", of_type("batch"))
+@each("name", of_type("batch"))
 def test_batches(engine: Engine, name):
     """Every row as if it were alone."""
     cases = BY_ID[name]["rows"]
@@ -90,7 +91,7 @@ def test_batches(engine: Engine, name):
 WORD_OF = {"0.0": 0, "1 - 2**-53": 2**64 - 1, "1.0": 2**64 - 1}
 
 
-@pytest.mark.parametrize("name", of_type("inverse_cdf"))
+@each("name", of_type("inverse_cdf"))
 def test_draws_at_the_ends(engine: Engine, name):
     case = BY_ID[name]
     row = logits_of(case)
@@ -111,7 +112,7 @@ def by_token(result: Any) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize("name", of_type("logprobs"))
+@each("name", of_type("logprobs"))
 def test_logprobs(engine: Engine, name):
     case = BY_ID[name]
     row = logits_of(case)
@@ -134,7 +135,7 @@ def test_logprobs(engine: Engine, name):
         assert float(drawn.logprobs) == found[expected["rank"]["token"]]
 
 
-@pytest.mark.parametrize("name", of_type("mass"))
+@each("name", of_type("mass"))
 def test_shares_of_slices(engine: Engine, name):
     """No loss in a sum over many tokens, nor in where draws fall."""
     expected = BY_ID[name]["expect"]

@@ -9,6 +9,7 @@ import pytest
 
 import fastsample
 from tests.support.border_checks import EXACT_DRAWS
+from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.goodness_of_fit import chi_square_tail, g_statistic
 from tests.support.published_tables import ALL, BY_ID, arguments_of, how, logits_of, of_type
@@ -162,7 +163,7 @@ def test_the_ends_of_a_random_word(engine: Engine, word):
 
 
 @covers("DR-11")
-@pytest.mark.parametrize(
+@each(
     "filters",
     [
         {"top_k": 8},

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.case_loop import each
 from tests.support.engines import Engine, make_output, make_plan, make_request
 from tests.support.goodness_of_fit import softmax64, total_variation
 from tests.support.random_rows import KINDS
@@ -39,8 +40,8 @@ def laws(engine: Engine, row: np.ndarray, **settings: Any) -> tuple[np.ndarray, 
     return probabilities, softmax64(kept.logits, settings.get("temperature", 1.0))
 
 
-@pytest.mark.parametrize("size", [32, 1000, 262_144])
-@pytest.mark.parametrize("name", SETTINGS)
+@each("size", [32, 1000, 262_144])
+@each("name", SETTINGS)
 def test_any_row(engine: Engine, name, size):
     rng = np.random.default_rng(size)
     for kind in ("normal 0.1", "normal 3", "normal 10", "long tail", "quantised 1", "masked 0.9"):
@@ -48,7 +49,7 @@ def test_any_row(engine: Engine, name, size):
         assert total_variation(*laws(engine, row, **SETTINGS[name])) < ANY_ROW, kind
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@each("name", SETTINGS)
 def test_recorded_rows(engine: Engine, name):
     """The rows of a model that come with the package."""
     rows = np.load(str(files("fastsample").joinpath("cli/demo_data/rows.npy")))
@@ -58,7 +59,7 @@ def test_recorded_rows(engine: Engine, name):
         )
 
 
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@each("temperature", [0.3, 1.0, 2.5])
 def test_every_token_s_share(engine: Engine, temperature):
     """A share is wrong by its part of the total's error, by y's and p's rounding, and by 2^-41."""
     row = KINDS["normal 3"](np.random.default_rng(5), 20_000)

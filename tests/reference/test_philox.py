@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
+from tests.support.case_loop import each
 from tests.support.engines import Engine, make_plan, native
 
 pytestmark = pytest.mark.smoke
@@ -62,7 +63,7 @@ DRAWS = [
 ]
 
 
-@pytest.mark.parametrize("size", [1, 2, 1000, 4096, 5003])
+@each("size", [1, 2, 1000, 4096, 5003])
 def test_a_constant_row_gives_the_draw_away(engine: Engine, size):
     """All masses are equal, so the token is floor(U * V / 2^64): the whole path in one formula."""
     rows = np.broadcast_to(np.float32(3.25), (len(DRAWS), size))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
+from tests.support.case_loop import each
 from tests.support.exact_arithmetic import round_to_float32
 from tests.support.goodness_of_fit import softmax64, total_variation
 
@@ -136,8 +137,8 @@ def test_masses_at_every_border():
     assert_masses(np.array(border_ys(), dtype=F32), 0.0, T_OF_SCALE_ONE)
 
 
-@pytest.mark.parametrize("temperature", [2.0**-100, 0.01, 0.25, 0.75, 1.0, 1.5, 2.0**20, 2.0**127])
-@pytest.mark.parametrize("spread", [2.0**-100, 1e-3, 1.0, 30.0, 1e30])
+@each("temperature", [2.0**-100, 0.01, 0.25, 0.75, 1.0, 1.5, 2.0**20, 2.0**127])
+@each("spread", [2.0**-100, 1e-3, 1.0, 30.0, 1e30])
 def test_masses_of_random_logits(temperature, spread):
     rng = np.random.default_rng(5)
     xs = reference.read((rng.standard_normal(40) * spread).astype(F32))

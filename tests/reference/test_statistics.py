@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.border_checks import check_draws_are_streams
+from tests.support.case_loop import each
 from tests.support.engines import Engine, csr, make_output, make_plan, make_request, native
 from tests.support.goodness_of_fit import (
     ALPHA,
@@ -147,8 +148,8 @@ def logprobs(engine: Engine, row: np.ndarray, form: str, **settings: Any) -> np.
 SOME = [{"temperature": 0.0}, {"temperature": 0.7}, {"temperature": 1.5}, {"top_p": 0.1}]
 
 
-@pytest.mark.parametrize("size", [5, 300])
-@pytest.mark.parametrize("settings", SOME)
+@each("size", [5, 300])
+@each("settings", SOME)
 def test_raw_is_the_same_under_all_settings_and_processed_is_not(engine: Engine, settings, size):
     row = normal(np.random.default_rng(size), size, 2)
     assert (
@@ -158,7 +159,7 @@ def test_raw_is_the_same_under_all_settings_and_processed_is_not(engine: Engine,
     assert not np.allclose(processed, logprobs(engine, row, "processed"), atol=1e-3)
 
 
-@pytest.mark.parametrize("settings", [*SETTINGS.values(), *SOME, {"temperature": 1e-30}])
+@each("settings", [*SETTINGS.values(), *SOME, {"temperature": 1e-30}])
 def test_processed_are_the_logarithms_of_what_is_drawn_from(engine: Engine, settings):
     row = normal(np.random.default_rng(4), 400, 3)
     processed = logprobs(engine, row, "processed", **settings)
@@ -168,7 +169,7 @@ def test_processed_are_the_logarithms_of_what_is_drawn_from(engine: Engine, sett
     assert np.all(np.delete(processed, tokens) == -np.inf)
 
 
-@pytest.mark.parametrize("temperature", [1e-3, 0.7, 1.0, 1.5, 100.0])
+@each("temperature", [1e-3, 0.7, 1.0, 1.5, 100.0])
 def test_tempered_is_log_softmax_at_the_temperature(engine: Engine, temperature):
     row = normal(np.random.default_rng(6), 400, 3)
     tempered = logprobs(engine, row, "tempered", temperature=temperature, top_k=3, top_p=0.5)

@@ -73,8 +73,10 @@ def in_some_form(rng: Rng, rows: np.ndarray, folder: Any) -> Any:
         return copy
 
     def mapped() -> np.ndarray:
-        np.save(folder / "rows.npy", rows)
-        return np.load(folder / "rows.npy", mmap_mode="r")
+        # A file of its own: another case may still have its file mapped.
+        path = folder / f"rows-{len(list(folder.iterdir()))}.npy"
+        np.save(path, rows)
+        return np.load(path, mmap_mode="r")
 
     forms = [
         *[lambda: in_random_layout(rng, rows)] * 3,

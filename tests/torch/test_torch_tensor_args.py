@@ -12,6 +12,7 @@ from fastsample.engines.reference.engine import filters
 from fastsample.inputs.arrays import in_form_of
 from fastsample.params.table import BY_NAME, STAGES
 from fastsample.params.validation import SCOPE_CODES
+from tests.support.case_loop import each
 from tests.support.engines import TESTED_ENGINES, Engine, Job, column_of, make_output, same_bits
 from tests.support.random_requests import FORMS, alike, random_request, restage
 from tests.support.random_rows import Rng, pick
@@ -23,7 +24,7 @@ from fastsample.engines.torch import from_numpy as lay  # noqa: E402
 
 NUMBERS = (*lay.REALS, *lay.WHOLES, *lay.PLACE)
 
-HOLDER = next((engine for engine in TESTED_ENGINES if engine.is_native), Engine("reference"))
+BASELINE = next((engine for engine in TESTED_ENGINES if engine.is_native), Engine("reference"))
 THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
 PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
 WHOLES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -42,8 +43,8 @@ def of(numbers: Any, dtype: str) -> torch.Tensor:
 # ---------------------------------------------------------------- integers
 
 
-@pytest.mark.parametrize("dtype", WHOLES)
-@pytest.mark.parametrize("name", ["seed", "position", "stream", "top_k", "min_keep"])
+@each("dtype", WHOLES)
+@each("name", ["seed", "position", "stream", "top_k", "min_keep"])
 def test_integers_of_any_dtype(logits: torch.Tensor, name: str, dtype: str) -> None:
     for numbers in ([1, 2, 3, 100], 7):
         how = {**PLACE, "top_p": 0.5, "top_k": 60, name: numbers}
@@ -213,7 +214,7 @@ def check_mixture(seed: tuple[int, ...]) -> int:
         if rng.random() < 0.4:
             make_constant(request.plan, name)
     count = int(rng.integers(0, min(4, request.vocabulary)))
-    expected = HOLDER.run(request, make_output(n_rows, forms=FORMS, top_count=count))
+    expected = BASELINE.run(request, make_output(n_rows, forms=FORMS, top_count=count))
     logits = in_form_of(torch.empty(0), np.array(request.values))
     found = sample(logits, **mixture(rng, request), logprobs=count, form=FORMS, **THERE)
     for name in ("status", "kept_count", "logprobs", "ranks", "top_tokens", "top_logprobs"):

@@ -14,8 +14,8 @@ import pytest
 import fastsample
 from fastsample import Sampler, engines, sample
 from tests.support.against_native import (
-    CHAINS,
     BASELINE,
+    CHAINS,
     compare_chain,
     compare_largest,
     compare_recorded,
