@@ -38,7 +38,7 @@ def fail(mistake: Callable[[Sampler], Any], sampler: Sampler) -> None:
 
 @pytest.mark.skipif(native is None, reason="fastsample._native is not built")
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_leave_nothing_behind(name: str) -> None:
+def test_errors_leave_nothing_behind(name: str) -> None:
     sampler = Sampler(PARAMS)
     sampler(ROWS)
     before = sha256(ROWS, SPOILT)

@@ -59,7 +59,7 @@ def test_masked_token_is_cut_by_the_mask():
     assert (last.token, last.cut_by, last.raw_probability, last.probability) == (1, "mask", 0, 0)
 
 
-def test_kept_token_without_mass_is_told():
+def test_kept_token_without_mass_is_marked():
     last = candidates(np.array([0, -40], dtype=np.float32))[-1]
     assert (last.cut_by, last.probability) == ("mass", 0.0)
 
@@ -105,7 +105,7 @@ def test_equal_logits_list_the_lower_token_first():
     assert [c.token for c in candidates(np.zeros(5, dtype=np.float32))] == [0, 1, 2, 3, 4]
 
 
-def test_a_short_vocabulary_is_listed_whole():
+def test_a_short_vocabulary_is_listed_completely():
     assert len(candidates(SEVEN, 1000)) == 7
     assert [c.rank for c in candidates(SEVEN, 3)] == [1, 2, 3]
 

@@ -152,7 +152,7 @@ def test_kept_sets_are_adjusted(engine: Engine) -> None:
     assert list(zip(row_parts(found), row_parts(found, "logits"), strict=True)) == expected
 
 
-def test_probabilities_are_the_law_that_is_drawn_from() -> None:
+def test_probabilities_are_masses_over_their_total() -> None:
     found = kept_set(ROWS, temperature=0.8, top_k=6)
     told = sample(ROWS, temperature=0.8, top_k=6, logprobs=6, form="processed")
     assert np.allclose(np.log(found.probabilities.reshape(5, 6)), told.top_logprobs, atol=1e-12)
@@ -227,7 +227,9 @@ def test_a_bad_row_has_no_kept_set(function: Callable[..., Any]) -> None:
         (lambda: filter_logits(ROWS, out=frozen(ROWS.copy())), ValueError, "be writable"),
     ],
 )
-def test_mistakes_are_named(call: Callable[[], Any], error: type[Exception], part: str) -> None:
+def test_invalid_arguments_are_errors(
+    call: Callable[[], Any], error: type[Exception], part: str
+) -> None:
     with pytest.raises(error, match=part):
         call()
 
@@ -236,7 +238,7 @@ def test_mistakes_are_named(call: Callable[[], Any], error: type[Exception], par
 
 
 @each("seed", range(6))
-def test_filtered_logits_are_drawn_from_alike(engine: Engine, seed: int) -> None:
+def test_filtered_logits_give_the_same_draw(engine: Engine, seed: int) -> None:
     settings = random_settings(np.random.default_rng(seed))
     place: dict[str, Any] = {"seed": seed, "position": 3, "stream": "row", **on(engine)}
     filtered = filter_logits(ROWS, **settings, **on(engine))
@@ -277,7 +279,7 @@ def test_a_bad_row_leaves_out_as_it_was() -> None:
     assert bits(rows) == bits(before)
 
 
-def test_kept_logits_come_bit_for_bit() -> None:
+def test_kept_logits_keep_their_bits() -> None:
     row = np.array([-0.0, 1e-40, -3.0, -9.0], np.float32)
     assert bits(filter_logits(row, top_k=3)) == bits(np.array([-0.0, 1e-40, -3, -np.inf], "f4"))
 

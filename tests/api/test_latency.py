@@ -95,7 +95,7 @@ def test_a_percentile_is_the_nearest_rank_of_the_decimal_that_was_written(n: int
 
 
 @pytest.mark.parametrize("last", [{"nanoseconds": 1}, {"nanoseconds": 0, "tokens": 1}])
-def test_a_sum_that_is_full_takes_no_other_call(last: dict[str, int]) -> None:
+def test_a_full_sum_is_an_error(last: dict[str, int]) -> None:
     latency = Latency()
     latency.record(2**63 - 1, tokens=2**63 - 1)
     before = repr(latency), [part.tolist() for part in latency.memory]

@@ -237,7 +237,7 @@ def test_a_ban_outlasts_every_penalty(engine: Engine) -> None:
     assert told.kept_count.tolist() == [1] * 4
 
 
-def test_nothing_to_adjust_lays_nothing_out() -> None:
+def test_no_arrays_are_made_without_processors() -> None:
     assert make_adjustments(as_rows(LOGITS)) is None
     some = make_adjustments(as_rows(LOGITS), output=OUTPUT)
     assert some is not None

@@ -42,14 +42,14 @@ def at(rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("form", ["raw", "tempered"])
-def test_laws_of_whole_rows(engine: Engine, form: str) -> None:
+def test_raw_and_tempered_logprobs(engine: Engine, form: str) -> None:
     result = on(engine, LOGITS, **CHAIN, logprobs=V, form=form)
     law = log_softmax(LOGITS, 1.0 if form == "raw" else 0.7)
     assert np.allclose(result.logprobs, at(law, result.tokens), rtol=0, atol=2e-6)
     assert np.allclose(result.top_logprobs, at(law, result.top_tokens), rtol=0, atol=2e-6)
 
 
-def test_the_law_that_was_drawn_from(engine: Engine) -> None:
+def test_processed_logprobs(engine: Engine) -> None:
     result = on(engine, LOGITS, **CHAIN, logprobs=V, form="processed")
     kept = np.isfinite(result.top_logprobs)
     assert kept.sum(1).tolist() == result.kept_count.tolist()
@@ -101,7 +101,7 @@ def test_ranks_follow_the_row_of_their_form(engine: Engine) -> None:
     assert (result.ranks[0] > 1).all()
 
 
-def test_telling_does_not_change_the_draw(engine: Engine) -> None:
+def test_logprobs_do_not_change_the_draw(engine: Engine) -> None:
     plain = on(engine, LOGITS, **CHAIN)
     told = on(engine, LOGITS, **CHAIN, logprobs=5, form=FORMS)
     assert told.tokens.tolist() == plain.tokens.tolist()
@@ -142,7 +142,7 @@ def test_shapes(
         assert (array.shape, array.dtype) == (want, dtype), name
 
 
-def test_forms_come_in_the_order_asked_for(engine: Engine) -> None:
+def test_forms_have_the_order_of_the_argument(engine: Engine) -> None:
     both = on(engine, LOGITS, **CHAIN, logprobs=4, form=("processed", "raw"))
     for at_form, form in enumerate(("processed", "raw")):
         one = on(engine, LOGITS, **CHAIN, logprobs=4, form=form)
@@ -152,7 +152,7 @@ def test_forms_come_in_the_order_asked_for(engine: Engine) -> None:
         assert both.ranks[at_form].tolist() == one.ranks.tolist()
 
 
-def test_nothing_is_told_unasked() -> None:
+def test_no_logprobs_by_default() -> None:
     result = sample(LOGITS, form="processed")
     told = (result.logprobs, result.ranks, result.top_tokens, result.top_logprobs)
     assert told == (None,) * 4

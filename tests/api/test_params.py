@@ -48,7 +48,7 @@ def test_penalties_become_python_numbers() -> None:
     assert type(params.min_keep) is int
 
 
-def test_scopes_are_kept_as_given() -> None:
+def test_scopes_keep_their_values() -> None:
     params = SamplingParams(repetition_scope=np.int64(64), frequency_scope="prompt")
     assert type(params.repetition_scope) is int
     assert (params.repetition_scope, params.frequency_scope) == (64, "prompt")
@@ -395,7 +395,7 @@ def test_a_fresh_seed_draws_by_row_from_position_0() -> None:
     assert resolve_rng_position(3, None, None, None)[0] != seed
 
 
-def test_a_fresh_seed_keeps_what_is_given() -> None:
+def test_a_fresh_seed_keeps_position_and_stream() -> None:
     assert resolve_rng_position(2, None, 4, [5, 6])[1:] == (4, [5, 6])
 
 

@@ -240,7 +240,7 @@ def test_accepted_tokens_move_the_next_position() -> None:
         twin.accept([1, [2, 3], [], 4])
 
 
-def test_a_step_keeps_out_of_anothers_turn() -> None:
+def test_a_step_is_refused_while_another_runs() -> None:
     sampler = Sampler(PARAMS)
     sampler(STEPS[0])
     step = sampler._roster.batch.step
@@ -263,7 +263,7 @@ def test_logits_that_use_the_sampler_while_they_are_looked_at(name: str) -> None
     assert sampler.position == twin.position
 
 
-def test_a_long_call_takes_the_turn() -> None:
+def test_a_long_call_locks_the_sampler() -> None:
     """It lets go of the GIL, so another thread can come; that one is refused."""
     sampler = Sampler(SamplingParams(top_p=0.999, temperature=3.0, seed=1), n_threads=1)
     rows = np.broadcast_to(RNG.normal(size=2**16).astype(np.float32), (64, 2**16))

@@ -85,7 +85,7 @@ def test_any_layout_of_the_same_numbers(reduction: str, isa: str | None) -> None
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_repeated_numbers_are_read_where_they_lie(isa: str | None) -> None:
+def test_repeated_numbers_are_not_copied(isa: str | None) -> None:
     values = np.broadcast_to(np.float32([0.1, 0.3])[:, None], (2, 10_000))
     for reduction in PROMISES:
         expected = bits(reference_sums.SUMS[reduction](values.reshape(-1)))
@@ -157,7 +157,7 @@ def test_any_floats(values: np.ndarray, repeats: int) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("size", [6, 5_000])
-def test_what_cancels_is_gone(size: int, isa: str | None) -> None:
+def test_cancellation_is_exact(size: int, isa: str | None) -> None:
     rng = np.random.default_rng(size)
     large = any_bits(rng, size, np.float64)
     values = rng.permutation(np.concatenate([large, -large, [2.0**-1074, 1e-300, -1e-300]]))
@@ -227,7 +227,7 @@ def test_fast_is_close(dtype: Any, isa: str | None) -> None:
 
 
 @pytest.mark.skipif(len(ISAS) < 2, reason="one instruction set alone has one order")
-def test_fast_promises_nothing_and_the_others_do() -> None:
+def test_the_order_changes_fast_sums_alone() -> None:
     values = np.random.default_rng(0).random(1_000_003, np.float32)
     ways = list(itertools.product(ISAS, THREADS))
     answers = {
@@ -277,7 +277,7 @@ def test_tensors() -> None:
         reduce_sum(torch.ones(3, dtype=torch.int64))
 
 
-def test_what_is_given_is_only_read() -> None:
+def test_the_array_does_not_change() -> None:
     values = frozen(np.ones(9_000, dtype=np.float32))
     for reduction in MODE_NAMES:
         assert reduce_sum(values, reduction) == 9_000
@@ -342,7 +342,7 @@ print(most() - before)
 
 @pytest.mark.skipif(native is None, reason="fastsample._native is not built")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="getrusage differs elsewhere")
-def test_no_array_is_copied_whole() -> None:
+def test_no_array_is_copied() -> None:
     result = subprocess.run(
         [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True, timeout=120
     )

@@ -40,7 +40,7 @@ def drawn_from(draw: Callable[[], Any]) -> set[int]:
     return {int(draw()) for _ in range(30)}
 
 
-def test_every_mode_tells_of_its_own_masses(engine: Engine) -> None:
+def test_every_mode_has_its_own_logprobs(engine: Engine) -> None:
     """A kept token of v = 2^-44: its integer mass is 0."""
     row = np.float32([-44 * np.log(2), 0])
     how = {"logprobs": 2, "form": "processed", "engine": engine.name, "isa": engine.isa}
@@ -96,7 +96,7 @@ def test_a_name_may_be_another_kind_of_str(engine: Engine, mode: str) -> None:
 # ---------------------------------------------------------------- samplers
 
 
-def test_a_sampler_tells_its_mode() -> None:
+def test_a_sampler_shows_its_mode() -> None:
     for mode in ("exact", "fixed", "fast"):
         shown = f"reduction={mode!r}" if mode != "exact" else "position=0)"
         assert Sampler(seed=1, reduction=mode).reduction == mode
@@ -141,7 +141,9 @@ def test_a_sampler_draws_every_token_in_its_mode(engine: Engine, mode: str) -> N
 )
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)
-def test_the_mode_travels(duplicate: Callable[[Sampler], Sampler], prepared: bool, mode) -> None:
+def test_copies_and_pickles_keep_the_mode(
+    duplicate: Callable[[Sampler], Sampler], prepared: bool, mode
+) -> None:
     sampler = Sampler(JUST_MORE_THAN_ONE, reduction=mode)
     if prepared:
         sampler(FLAT)
@@ -183,7 +185,7 @@ def test_prepared_calls_of_sample_draw_in_their_mode(native_engine: Engine, mode
 
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
-def test_softmax_and_its_kin(engine: Engine, name: str, mode: str) -> None:
+def test_softmax_log_softmax_and_logsumexp(engine: Engine, name: str, mode: str) -> None:
     function, of_reference = getattr(fastsample, name), getattr(reference_laws, name)
     rows = STEPS[0]
     how = {"reduction": mode, "engine": engine.name, "isa": engine.isa}

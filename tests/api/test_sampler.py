@@ -54,7 +54,7 @@ def test_greedy_steps_count_too() -> None:
     assert sampler.position == 1
 
 
-def test_no_rows_settle_nothing() -> None:
+def test_an_empty_batch_does_not_fix_the_number_of_rows() -> None:
     sampler = Sampler(PARAMS)
     assert sampler(STEPS[0, :0]).shape == (0,)
     assert sampler.position == 0
@@ -168,7 +168,7 @@ def test_continuations_accept_a_list_each() -> None:
     assert sampler(STEPS[1]).tolist()[:3] == expected
 
 
-def test_a_token_out_of_the_vocabulary_is_found_before_any_work() -> None:
+def test_a_token_out_of_the_vocabulary_is_an_error_before_any_work() -> None:
     sampler = Sampler(PENALISED, prompt=[3, 200])
     with pytest.raises(ValueError, match=r"`prompt` must hold tokens in \[0, 200\), got 200"):
         sampler(STEPS[0, 0])
@@ -194,7 +194,7 @@ def test_a_step_with_log_probabilities(engine: Engine, form: Any) -> None:
     assert sampler(STEPS[2]).tolist() == expected[2]
 
 
-def test_a_step_that_is_told_nothing_else() -> None:
+def test_a_step_with_logits_alone() -> None:
     result = Sampler(PARAMS).sample(STEPS[0, 0])
     assert result.tokens.shape == result.kept_count.shape == ()
     assert result.logprobs is None
@@ -223,7 +223,7 @@ def test_a_marked_row_stays_where_it_is(engine: Engine) -> None:
         ({"bias": {200: 1.0}}, "`bias` must hold tokens in"),
     ],
 )
-def test_a_mistake_in_a_step_changes_nothing(options: dict[str, Any], part: str) -> None:
+def test_an_error_in_a_step_changes_nothing(options: dict[str, Any], part: str) -> None:
     sampler, expected = Sampler(PARAMS), tokens_of(Sampler(PARAMS))
     sampler(STEPS[0])
     with pytest.raises(ValueError, match=part):
@@ -254,14 +254,14 @@ def test_the_position_is_set_by_reset() -> None:
         Sampler(PARAMS).position = 3
 
 
-def test_a_seed_left_out_is_fresh_and_told() -> None:
+def test_a_seed_left_out_is_fresh_and_readable() -> None:
     one, other = Sampler(), Sampler()
     assert one.seed != other.seed
     assert one.params.seed is None
     assert tokens_of(one) == tokens_of(Sampler(seed=one.seed))
 
 
-def test_repr_tells_how_to_go_on() -> None:
+def test_repr_shows_seed_and_position() -> None:
     sampler = Sampler(PARAMS)
     sampler(STEPS[0])
     assert repr(sampler) == f"Sampler({PARAMS}, position=1)"

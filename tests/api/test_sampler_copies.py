@@ -81,7 +81,7 @@ def test_a_copy_remembers_the_number_of_rows() -> None:
         sampler.clone()(STEPS[1, :2])
 
 
-def test_a_fresh_seed_travels() -> None:
+def test_a_fresh_seed_is_pickled() -> None:
     sampler = Sampler()
     assert pickle.loads(pickle.dumps(sampler)).seed == sampler.seed
 
@@ -97,7 +97,7 @@ def test_a_forked_child_draws_the_same(engine: Engine) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_child_may_use_what_another_thread_was_using(engine: Engine) -> None:
+def test_a_forked_child_may_use_a_sampler_in_use(engine: Engine) -> None:
     """The thread is not in the child, so it would never let the sampler go."""
     sampler, expected = on(engine), tokens_of(on(engine))
     with used_by_another_thread(sampler) as tokens:
@@ -150,7 +150,7 @@ def test_a_second_thread_is_refused_and_tears_nothing() -> None:
     assert tokens_of(sampler, STEPS[1:]) == expected[1:]
 
 
-def test_a_turn_is_taken_in_one_step() -> None:
+def test_a_sampler_is_locked_in_one_step() -> None:
     """Whoever had the last turn is refused from the very moment in which another takes the next."""
     turn, seen = Turn(), []
 

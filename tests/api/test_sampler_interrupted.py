@@ -117,7 +117,7 @@ def told(sampler: Sampler) -> list[tuple[int, int, list[int]]]:
 
 @pytest.mark.parametrize("outer", [Sampler.__call__, Sampler.sample])
 @pytest.mark.parametrize("name", INSIDE)
-def test_what_is_done_inside_a_call_stands_alone(name: str, outer: Callable[..., Any]) -> None:
+def test_a_call_inside_a_call_is_independent(name: str, outer: Callable[..., Any]) -> None:
     sampler, twin = made(), made()
     with pytest.raises(RuntimeError, match="used while one of its calls was under way"):
         outer(sampler, STEPS[5, :3], mask=masked(lambda: INSIDE[name](sampler)))
@@ -129,7 +129,7 @@ def test_what_is_done_inside_a_call_stands_alone(name: str, outer: Callable[...,
         assert sampler(rows).tolist() == tokens
 
 
-def test_a_first_call_inside_a_first_call_settles_the_rows() -> None:
+def test_a_first_call_inside_a_first_call_fixes_the_number_of_rows() -> None:
     sampler, twin = Sampler(seed=1), Sampler(seed=1)
     with pytest.raises(RuntimeError, match="under way"):
         sampler(STEPS[0], mask=masked(lambda: sampler(STEPS[1, :2])))

@@ -61,7 +61,7 @@ def where(sampler: Sampler) -> tuple[int, list[int]]:
 
 
 @pytest.mark.parametrize("position", [2, 3, 5])
-def test_reset_forward_and_back_keeps_what_stands_before(position: int) -> None:
+def test_reset_forward_and_back_keeps_earlier_tokens(position: int) -> None:
     sampler = Sampler(PENALISED)
     sampler.accept([3, 4])
     sampler.reset(5)
@@ -75,7 +75,7 @@ def test_reset_forward_and_back_keeps_what_stands_before(position: int) -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, lambda s: pickle.loads(pickle.dumps(s))])
-def test_gaps_stand_where_they_were_left(duplicate: Callable[[Sampler], Sampler]) -> None:
+def test_skipped_positions_stay(duplicate: Callable[[Sampler], Sampler]) -> None:
     made = Sampler(PENALISED)
     made.accept([1, 2])
     made.reset(5)
@@ -105,7 +105,7 @@ def test_gaps_stand_where_they_were_left(duplicate: Callable[[Sampler], Sampler]
     assert where(made) == (2, [1, 7])
 
 
-def test_prompts_of_their_own_settle_the_number_of_rows() -> None:
+def test_prompts_per_row_fix_the_number_of_rows() -> None:
     sampler = Sampler(PARAMS, prompt=[[1], [2]])
     assert sampler.ids == (0, 1)
     for _ in range(2):

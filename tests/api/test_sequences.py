@@ -165,7 +165,7 @@ def test_an_empty_list_has_no_rows() -> None:
         sampler(ROWS[:1])
 
 
-def test_fresh_seeds_differ_and_are_told() -> None:
+def test_fresh_seeds_differ_and_are_readable() -> None:
     sampler = Sampler([SamplingParams()] * 2)
     number = sampler.add()
     seeds = [sampler.sequence(n).seed for n in (0, 1, number)]
@@ -245,7 +245,7 @@ def test_one_row_and_one_number() -> None:
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, lambda ids: range(1, -1, -1)])
-def test_numbers_come_in_any_kind_of_list(kind: Callable[[list[int]], Any]) -> None:
+def test_sequences_as_any_kind_of_list(kind: Callable[[list[int]], Any]) -> None:
     sampler = Sampler([GREEDY, GREEDY])
     assert sampler(ROWS[:2], sequences=kind([1, 0])).tolist() == ROWS[:2].argmax(1).tolist()
     assert sampler.sequence(1).output == [np.argmax(ROWS[0])]
@@ -298,7 +298,7 @@ def test_reset_of_some() -> None:
     assert sampler(ROWS[:2]).tolist() == first[0]
 
 
-def test_what_is_shared_may_be_asked_of_the_sampler() -> None:
+def test_shared_values_are_attributes_of_the_sampler() -> None:
     sampler = Sampler([WARM])
     assert (sampler.seed, sampler.position, sampler.params) == (9, 0, WARM)
     sampler.add(GREEDY)

@@ -51,7 +51,7 @@ def made(calls: int = 1) -> Sampler:
         (lambda s: s.add(prompt=["a"]), TypeError, "`prompt` must hold integers"),
     ],
 )
-def test_a_mistake_changes_nothing(
+def test_an_error_changes_nothing(
     call: Callable[[Sampler], Any], error: type[Exception], part: str
 ) -> None:
     sampler, other = made(), made()
@@ -74,12 +74,14 @@ def test_a_mistake_changes_nothing(
         (lambda: Sampler(GREEDY).remove(0), TypeError, "`remove` needs a Sampler made from a list"),
     ],
 )
-def test_how_it_cannot_be_made(call: Callable[[], Any], error: type[Exception], part: str) -> None:
+def test_invalid_constructor_arguments(
+    call: Callable[[], Any], error: type[Exception], part: str
+) -> None:
     with pytest.raises(error, match=part):
         call()
 
 
-def test_a_bad_row_moves_nobody(engine: Engine) -> None:
+def test_a_bad_row_changes_no_sequence(engine: Engine) -> None:
     sampler = Sampler([WARM, GREEDY], engine=engine.name, isa=engine.isa)
     expected = sampler.clone()(ROWS[:2]).tolist()
     spoilt = ROWS[:2].copy()

@@ -32,7 +32,7 @@ WHOLE_ROWS = (softmax, log_softmax, logsumexp)
 
 
 @pytest.mark.parametrize("function", WHOLE_ROWS)
-def test_whole_rows_are_those_of_the_rule(engine: Engine, function: Callable[..., Any]) -> None:
+def test_results_are_the_reference_s(engine: Engine, function: Callable[..., Any]) -> None:
     temperatures = [t or 0.7 for t in TEMPERATURES] if function is logsumexp else TEMPERATURES
     law = getattr(reference_laws, function.__name__)
     expected = [law(row, t) for row, t in zip(ROWS, temperatures, strict=True)]
@@ -49,7 +49,7 @@ def test_threads_change_nothing(function: Callable[..., Any], n_threads: int) ->
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_whole_rows_are_true(temperature: float) -> None:
+def test_results_are_close_to_float64(temperature: float) -> None:
     x = ROWS.astype(np.float64) / temperature
     total = np.log(np.exp(x - x.max(1, keepdims=True)).sum(1)) + x.max(1)
     law = x - total[:, None]
@@ -68,7 +68,7 @@ def test_temperature_0_is_all_for_the_first_token() -> None:
     assert log_softmax(row, 0).tolist() == [-np.inf, 0, -np.inf, -np.inf]
 
 
-def test_log_softmax_is_the_tempered_law() -> None:
+def test_log_softmax_equals_tempered_logprobs() -> None:
     told = sample(ROWS, temperature=0.7, logprobs=4, form="tempered")
     law = np.take_along_axis(log_softmax(ROWS, 0.7), told.top_tokens, 1)
     assert np.array_equal(law, told.top_logprobs.astype(np.float32))
@@ -114,7 +114,7 @@ def test_a_tensor_gives_a_tensor(function: Callable[..., Any]) -> None:
 
 @each("function", WHOLE_ROWS)
 @each("layout", ["as it is", "apart", "reversed", "unaligned"])
-def test_out_may_lie_anywhere(engine: Engine, function: Callable[..., Any], layout: str) -> None:
+def test_out_of_any_layout(engine: Engine, function: Callable[..., Any], layout: str) -> None:
     expected = function(ROWS, 0.9, **on(engine))
     out = np.empty_like(expected)
     if layout == "apart":
@@ -204,7 +204,9 @@ def test_out_is_checked(
         (lambda: softmax(ROWS, n_threads=0), ValueError, "`n_threads` must be in"),
     ],
 )
-def test_mistakes_are_named(call: Callable[[], Any], error: type[Exception], part: str) -> None:
+def test_invalid_arguments_are_errors(
+    call: Callable[[], Any], error: type[Exception], part: str
+) -> None:
     with pytest.raises(error, match=part):
         call()
 

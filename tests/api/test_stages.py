@@ -124,6 +124,6 @@ def test_min_keep_of_wide_rows(engine: Engine):
         assert found == [*range(min_keep - 1), 2999]
 
 
-def test_trace_tells_of_the_stages_in_turn():
+def test_trace_lists_stages_in_order():
     seen = reference.trace(LOGITS, top_k=3, top_p=0.5, min_keep=2, stages=("top_p", "top_k"))
     assert seen.stages == (("mask", 4), ("top_p", 2), ("top_k", 2))

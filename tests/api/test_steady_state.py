@@ -135,7 +135,7 @@ def test_a_copy_measures_for_itself(duplicate: Callable[[Sampler], Sampler]) -> 
     assert (sampler.latency.count, twin.latency.count) == (1, 2)
 
 
-def test_nothing_is_measured_unless_asked_for() -> None:
+def test_nothing_is_measured_by_default() -> None:
     sampler = Sampler(PARAMS)
     sampler(STEPS[0])
     assert not hasattr(sampler, "latency")

@@ -99,9 +99,7 @@ def test_adversarial_rows_can_be_drawn_from(shape: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_new_rows_are_read_before_they_are_timed(
-    monkeypatch: pytest.MonkeyPatch, dtype: type
-) -> None:
+def test_new_rows_are_warmed(monkeypatch: pytest.MonkeyPatch, dtype: type) -> None:
     read: list[int] = []
     monkeypatch.setattr(rows.np, "max", lambda row: read.append(row.nbytes))
     made = np.zeros((3, 50), dtype)
@@ -110,7 +108,7 @@ def test_new_rows_are_read_before_they_are_timed(
     assert rows.warm(made, seconds=0.05) > rows.WARM_PASSES
 
 
-def test_rows_of_every_kind_are_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_rows_is_warmed(monkeypatch: pytest.MonkeyPatch) -> None:
     warmed: list[Any] = []
     monkeypatch.setattr(rows, "warm", lambda made, seconds: warmed.append(made))
     rows.rows_of.cache_clear()
@@ -180,11 +178,11 @@ def test_a_call_and_its_partner_alternate_on_different_rows() -> None:
 # ---------------------------------------------------------------- the refusal
 
 
-def test_a_quiet_machine_is_not_waited_for() -> None:
+def test_no_wait_on_an_idle_machine() -> None:
     assert machine.settled_load(0, load=lambda: 0.5, sleep=pytest.fail) == 0.5
 
 
-def test_a_busy_machine_is_waited_for(capsys: Any) -> None:
+def test_wait_on_a_busy_machine(capsys: Any) -> None:
     loads, told = iter([2.0, 0.7, 0.4]), []
 
     def wait(seconds: float) -> None:
@@ -198,14 +196,14 @@ def test_a_busy_machine_is_waited_for(capsys: Any) -> None:
     ]
 
 
-def test_a_machine_that_will_stay_busy_is_not_waited_for() -> None:
+def test_no_wait_at_a_load_that_is_too_high() -> None:
     with pytest.raises(
         machine.BusyError, match=r"is 2\.01, .* \(.* make bench NOISY=1, or --noisy\)"
     ):
         machine.settled_load(60, lambda: 2.01, pytest.fail)
 
 
-def test_a_machine_that_stays_busy_is_refused() -> None:
+def test_a_machine_that_stays_busy_is_an_error() -> None:
     pauses: list[float] = []
     with pytest.raises(machine.BusyError, match=r"is 0\.51, above 0\.5: nothing is published"):
         machine.settled_load(20, lambda: 0.51, pauses.append)
@@ -234,7 +232,9 @@ def test_nothing_is_published_from_a_busy_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("load", "flags"), [(0.2, ()), (7.0, ("--noisy",)), (0.2, ("--noisy",))])
-def test_what_is_published_says_all(tmp_path: Path, load: float, flags: tuple[str, ...]) -> None:
+def test_published_figures_have_every_field(
+    tmp_path: Path, load: float, flags: tuple[str, ...]
+) -> None:
     done = run_benches(tmp_path, load, *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     report = tables.read_report(tmp_path / "out.json")

@@ -53,7 +53,7 @@ def test_every_setting_and_dtype_is_compared_with_native(rows: torch.Tensor) -> 
 
 
 @pytest.mark.parametrize("name", ["tokens", "kept_count"])
-def test_one_that_differs_is_found(
+def test_an_engine_that_differs_is_found(
     rows: torch.Tensor, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     true = fastsample.sample
@@ -157,7 +157,7 @@ def test_the_table_marks_what_misses_its_target_or_behind_a_rival() -> None:
 
 
 @NO_GPU
-def test_without_a_gpu_it_says_so_and_holds_what_runs(
+def test_without_a_gpu_engines_are_only_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu, "compare_in_subprocess", lambda: "it is not installed")
@@ -195,7 +195,7 @@ def test_a_capture_that_fails_leaves_nothing_behind() -> None:
     gpu_clock.captured(lambda: torch.rand(3, device="cuda")).replay()
 
 
-def test_a_capture_that_fails_gives_torch_s_draws_another_generator(
+def test_a_failed_capture_gives_torch_a_new_generator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a GPU: the one in use keeps to itself that it is in a capture, and would refuse."""

@@ -204,7 +204,7 @@ def test_a_noisy_run_leaves_what_is_published(
 
 
 @pytest.mark.parametrize("noisy", [False, True])
-def test_no_tracked_file_changes_unless_asked_for(
+def test_no_tracked_file_changes_without_readme(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool
 ) -> None:
     done = published_into(tmp_path, monkeypatch, noisy)
@@ -232,7 +232,7 @@ def test_a_noisy_run_leaves_the_json_of_a_quiet_one(
     assert found == {"performance.json": "quiet", "performance-noisy.json": "noisy"}
 
 
-def test_a_part_leaves_the_json_of_the_whole(
+def test_a_partial_run_leaves_the_json_of_a_full_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     written = published_into(tmp_path, monkeypatch, noisy=False).read_text()

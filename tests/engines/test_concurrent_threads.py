@@ -39,7 +39,7 @@ def side_by_side(task: Callable[[int], Any]) -> list[Any]:
     return answers
 
 
-def test_clones_draw_what_each_would_alone(engine: Engine) -> None:
+def test_clones_in_threads_draw_what_each_would_alone(engine: Engine) -> None:
     sampler = on(engine)
     expected = tokens_of(on(engine))
     assert tokens_of(sampler, STEPS[:2]) == expected[:2]
@@ -49,7 +49,7 @@ def test_clones_draw_what_each_would_alone(engine: Engine) -> None:
     assert sampler.position == 2
 
 
-def test_one_sampler_gives_every_step_once(engine: Engine) -> None:
+def test_threads_share_the_steps_of_one_sampler(engine: Engine) -> None:
     """A thread that meets another's call is refused, and the step is the other's alone."""
     sampler, row = on(engine), np.ascontiguousarray(STEPS[0])
 

@@ -118,7 +118,7 @@ def test_equal_values_have_equal_answers(engine: Engine, make: Callable[..., Any
 
 
 @pytest.mark.parametrize("make", FORMS)
-def test_nothing_is_copied(make: Callable[..., Any]) -> None:
+def test_rows_are_not_copied(make: Callable[..., Any]) -> None:
     """What changes in the caller's memory afterwards shows."""
     made = make(HALVES.copy())
     values = as_rows(made).values
@@ -139,7 +139,7 @@ def test_bfloat16_is_read_by_its_bits() -> None:
 @needs_torch
 @pytest.mark.torch
 @pytest.mark.parametrize("wrap", [Foreign, OfOldLibrary])
-def test_memory_lives_as_long_as_it_is_looked_at(wrap: type[Foreign]) -> None:
+def test_memory_is_kept_while_a_call_reads_it(wrap: type[Foreign]) -> None:
     memory = bfloat16_bits(HALVES).view(np.int16)
     ended = weakref.ref(memory)
     rows = as_rows(wrap(torch.from_numpy(memory).view(torch.bfloat16)))
@@ -155,7 +155,7 @@ def test_memory_lives_as_long_as_it_is_looked_at(wrap: type[Foreign]) -> None:
 @needs_torch
 @pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_tensors_answer_in_tensors(dtype: str) -> None:
+def test_tensors_in_tensors_out(dtype: str) -> None:
     result = sample(by_torch(dtype)(HALVES), **SETTINGS)
     assert result.tokens.dtype == result.ranks.dtype == result.top_tokens.dtype == torch.int64
     assert result.logprobs.dtype == result.top_logprobs.dtype == torch.float64
@@ -169,9 +169,7 @@ def test_tensors_answer_in_tensors(dtype: str) -> None:
 
 @each("dtype", [np.float32, np.float16])
 @each("valid", [1, 7, 128, 299, 300])
-def test_columns_past_the_vocabulary_are_not_looked_at(
-    engine: Engine, dtype: Any, valid: int
-) -> None:
+def test_columns_past_the_vocabulary_are_ignored(engine: Engine, dtype: Any, valid: int) -> None:
     rows = HALVES[1:].astype(dtype)
     how = {"engine": engine.name, "isa": engine.isa, "seed": 5, "position": 1, "stream": "row"}
     how.update(temperature=0.9, top_p=0.95, logprobs=1, form=("raw", "tempered", "processed"))

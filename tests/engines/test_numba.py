@@ -124,7 +124,7 @@ def test_no_multiply_and_add_is_fused() -> None:
 
 
 @pytest.mark.parametrize("asked", ["0", "1"])
-def test_nothing_is_cached_unless_asked_for(asked: str, tmp_path: Path) -> None:
+def test_no_numba_cache_by_default(asked: str, tmp_path: Path) -> None:
     code = "import fastsample, numpy as np; fastsample.sample(np.zeros(9, 'f4'), engine='numba')"
     run(code, FASTSAMPLE_NUMBA_CACHE=asked, NUMBA_CACHE_DIR=str(tmp_path))
     assert any(tmp_path.rglob("*.nbi")) == (asked == "1")
@@ -221,9 +221,7 @@ def changing(kind: type[Row], place: int, logits: Any) -> type[Row]:
 
 @pytest.mark.parametrize("logits", OTHER_LOGITS)
 @pytest.mark.parametrize("reduction", ["exact", "fixed"])
-def test_a_row_that_is_written_meanwhile_gets_a_token_of_its_own(
-    reduction: str, logits: str
-) -> None:
+def test_a_row_written_during_a_call_gets_one_of_its_tokens(reduction: str, logits: str) -> None:
     """Any token, but no error, and none outside the vocabulary."""
     for how, place in itertools.product(CUTS, range(12)):
         rows = np.random.default_rng(5).normal(0, 3, (1, 5000)).astype(np.float32)

@@ -179,7 +179,7 @@ def test_status_is_of_the_adjusted_row(engine: Engine, logits, bias, status):
     assert (out.tokens[0, 0] == -1) == (status != 0)
 
 
-def test_a_row_that_comes_with_a_status_is_left_alone(engine: Engine):
+def test_a_row_with_a_status_on_input_is_skipped(engine: Engine):
     plan = make_plan(2, temperature=[np.nan, 1.0])
     out = answer(
         engine,

@@ -78,7 +78,7 @@ def test_softmax_at_temperature_0_is_one_token():
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
-def test_laws_of_bad_rows_are_errors_in_the_reference(name):
+def test_softmax_of_a_bad_row_is_an_error_in_the_reference(name):
     with pytest.raises(ValueError, match="`row` must hold a logit above -inf"):
         getattr(reference_laws, name)(np.float32([np.nan]), 1.0)
 

@@ -141,7 +141,7 @@ def test_a_permuted_vocabulary_keeps_the_permuted_tokens(engine, row, filters, d
     draw=DRAWS,
     data=st.data(),
 )
-def test_companions_and_their_order_change_nothing(engine, rows, filters, draw, data):
+def test_other_rows_and_their_order_change_nothing(engine, rows, filters, draw, data):
     n_rows = len(rows)
     plan = make_plan(n_rows, **filters, **draw)
     plan["stream"] ^= np.arange(n_rows, dtype=np.uint32)

@@ -67,7 +67,7 @@ def rows_of(rng: Rng, size: int) -> np.ndarray:
 
 @each("size", SIZES)
 @each("temperature", [0.5, 1.0, 2.5])
-def test_laws_are_close(engine: Engine, size: int, temperature: float):
+def test_distributions_are_close_to_softmax(engine: Engine, size: int, temperature: float):
     rows = rows_of(np.random.default_rng((61, size)), size)
     request = make_request(rows, make_plan(len(rows), temperature=temperature), size, "fast")
     out = engine.run(request, make_output(len(rows), forms=FORMS, top_count=size))
@@ -127,7 +127,7 @@ def test_temperature_0_is_as_in_exact(engine: Engine):
 @needs_tested_engine
 @pytest.mark.parametrize("engine", REDUCTION_ENGINES, ids=str)
 @pytest.mark.parametrize("seed", range(4))
-def test_draws_follow_the_law(engine: Engine, seed: int):
+def test_frequencies_of_draws(engine: Engine, seed: int):
     """A G-test of 2^17 draws from 32 tokens that lie in three blocks."""
     rng = np.random.default_rng((65, seed))
     row = np.full(9000, -np.inf, np.float32)
@@ -141,7 +141,7 @@ def test_draws_follow_the_law(engine: Engine, seed: int):
     assert chi_square_tail(statistic, 31) > ALPHA
 
 
-def test_reference_draws_follow_the_law():
+def test_frequencies_of_reference_draws():
     """The same by the reference's own draw, at words that are evenly spread."""
     rng = np.random.default_rng(66)
     row = rng.normal(0, 2, 6000).astype(np.float32)

@@ -215,7 +215,7 @@ def test_softmax_log_softmax_and_logsumexp(held: Engine, reduction, size, dtype)
         assert all(map(same_bits, expected, found)), (name, held)
 
 
-def test_laws_at_temperature_0(held: Engine):
+def test_softmax_at_temperature_0(held: Engine):
     values = np.float32([[1, 3, 3, -np.inf], [-1, -1e-40, 0, -0.0]])
     for reduction in ("fixed", "fast"):
         request = make_request(values, make_plan(2, temperature=[0.0, 1e-50]), 4, reduction)

@@ -85,7 +85,7 @@ def test_top_p_keeps_two_so_the_fifth_is_never_drawn(engine: Engine, vocabulary_
     assert set(tokens) <= set(TOP_TOKENS[:2])
 
 
-def test_the_fifth_comes_about_once_in_67_draws(engine: Engine, vocabulary_row):
+def test_the_fifth_is_drawn_about_once_in_67(engine: Engine, vocabulary_row):
     if not engine.is_native:
         pytest.skip("needs thousands of draws from a wide row; the reference's shares say the same")
     rows = np.broadcast_to(vocabulary_row, (4000, len(vocabulary_row)))

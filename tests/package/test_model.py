@@ -51,7 +51,7 @@ def test_one_seed_one_text_two_seeds_two(written):
     assert "moon" in first.lower()
 
 
-def test_latencies_are_told(written):
+def test_latencies_are_printed(written):
     for _, line in written:
         assert re.fullmatch(
             r"sampling: \d+ us p50, \d+ us p99 per token; [\d.]+% of the step", line

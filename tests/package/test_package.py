@@ -49,7 +49,7 @@ def test_declared_licence_and_python() -> None:
     assert declared.get_all("Provides-Extra") == ["cli", "numba", "torch", "triton", "plot", "dev"]
 
 
-def test_licence_text_travels_with_the_package() -> None:
+def test_licence_text_is_in_the_package() -> None:
     metadata()
     text = importlib.metadata.distribution("fastsample").read_text("licenses/LICENSE")
     assert text is not None

@@ -151,7 +151,7 @@ def test_shares_of_slices(engine: Engine, name):
     assert count == pytest.approx(n / 3, abs=5 * (n * 2 / 9) ** 0.5)
 
 
-def test_what_is_left_out_says_why():
+def test_cases_left_out_have_a_reason():
     left_out = {case["id"]: case["left_out"] for case in ALL if "left_out" in case}
     assert [*left_out] == ["OR-04b", "LP-13"]
     assert all(left_out.values())

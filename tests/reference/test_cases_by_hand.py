@@ -192,7 +192,7 @@ def test_goodness_of_fit_after_truncation(engine: Engine, filters):
 
 
 @covers("SB-01")
-def test_companions_do_not_matter(engine: Engine):
+def test_other_rows_do_not_matter(engine: Engine):
     row = case("SB-01")[0]
     rows = np.stack([row, row])
     alone = steps(row, 64, engine, seed=42)

@@ -287,7 +287,7 @@ def test_top_p_need_is_exact_and_rounded_up():
         assert reference.trace(row, top_p=above).kept == kept + 1
 
 
-def test_trace_tells_what_each_stage_kept():
+def test_trace_counts_what_each_stage_kept():
     seen = reference.trace(ROW, top_k=4, top_p=0.85, min_p=0.9)
     assert seen.order.tolist() == [1, 3, 4, 0, 5, 2]
     names = ["mask", "temperature", "top_k", "top_p", "min_p"]

@@ -138,7 +138,7 @@ def test_temperature_0_is_as_in_exact(reduction: str):
     assert reference_laws.softmax(row, 0.0, reduction).tolist() == [0, 1, 0, 0]
 
 
-def test_total_variation_from_the_exact_law_is_small():
+def test_total_variation_from_exact_is_small():
     """What rounding the sums costs: every mode's law is float64's but for 1e-6."""
     rng = np.random.default_rng(44)
     for row in (rng.normal(0, spread, 100_000).astype(F32) for spread in (0.1, 1, 3, 8)):

@@ -65,6 +65,6 @@ def test_every_nan_is_the_same(name: str, dtype: Any) -> None:
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4095, 4096, 4097, 9000])
-def test_fixed_is_the_order_that_the_rule_says(size: int, dtype: Any) -> None:
+def test_fixed_adds_in_the_order_of_the_rule(size: int, dtype: Any) -> None:
     for values in itertools.islice(kinds(size, dtype), 1, 4):
         assert bits(reference_sums.fixed(values)) == bits(number_by_number(values))

@@ -178,7 +178,7 @@ def test_tempered_is_log_softmax_at_the_temperature(engine: Engine, temperature)
     assert tempered == pytest.approx(gap - np.log(np.exp(gap).sum()), rel=1e-6, abs=1e-6)
 
 
-def test_all_forms_are_one_where_nothing_is_asked_of_the_row(engine: Engine):
+def test_all_forms_are_equal_without_filters(engine: Engine):
     row = normal(np.random.default_rng(8), 200, 1)
     raw, tempered, processed = (
         logprobs(engine, row, form) for form in ("raw", "tempered", "processed")

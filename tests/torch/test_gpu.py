@@ -137,7 +137,7 @@ def test_a_graph_moves_on(chain: str) -> None:
     assert len(set(seen)) == 5
 
 
-def test_a_graph_tells_what_it_draws() -> None:
+def test_a_graph_updates_its_outputs() -> None:
     """Log-probabilities and penalties by numbers of the host, which a graph does not copy."""
     rows = rows_of(6, 20_000).cuda()
     seed, position = torch.arange(6).cuda(), torch.zeros(6, dtype=torch.int64).cuda()

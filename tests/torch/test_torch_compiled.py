@@ -48,7 +48,7 @@ def written(logits: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         pytest.param("inductor", (B, 4, 5, 1), marks=pytest.mark.nightly),
     ],
 )
-def test_a_loop_writes_the_same_at_every_batch_size(backend: str, sizes: tuple[int, ...]) -> None:
+def test_a_loop_draws_the_same_at_every_batch_size(backend: str, sizes: tuple[int, ...]) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(written, fullgraph=True, backend=backend)
     for n_rows in sizes:
@@ -56,7 +56,7 @@ def test_a_loop_writes_the_same_at_every_batch_size(backend: str, sizes: tuple[i
         assert compiled(*given).tolist() == written(*given).tolist()
 
 
-def test_nothing_of_ours_is_warned_of() -> None:
+def test_no_warnings_of_our_code() -> None:
     torch._dynamo.reset()
 
     def told(logits: torch.Tensor) -> torch.Tensor:
@@ -115,7 +115,7 @@ def test_a_graph_serves_what_changes(what: str, dynamic: bool | None) -> None:
     assert graphs.frame_count <= 2
 
 
-def test_lists_of_the_host_make_a_graph_of_their_own() -> None:
+def test_lists_of_the_host_cause_a_recompilation() -> None:
     torch._dynamo.reset()
     function = asked(stream=0)
     compiled = torch.compile(function, fullgraph=True, backend="eager")
@@ -133,7 +133,7 @@ def test_a_bad_number_in_a_list_of_the_host_marks_its_row() -> None:
     assert [token == -1 for token in tokens] == [False, True, False, True]
 
 
-def test_constants_are_made_on_the_host_whatever_the_default_device() -> None:
+def test_constants_are_made_on_the_host_with_any_default_device() -> None:
     torch._dynamo.reset()
     function = asked(seed=[1, 2, 3, 4], bias={3: 1.0}, stream=0)
     expected = function(rows(4)).tolist()

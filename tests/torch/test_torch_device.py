@@ -161,7 +161,7 @@ def test_a_sampler_refuses_a_device_and_names_the_way_out(logits: torch.Tensor) 
         Sampler(seed=9)(logits.to("meta"))
 
 
-def test_a_fresh_seed_is_told(logits: torch.Tensor) -> None:
+def test_a_fresh_seed_is_in_the_result(logits: torch.Tensor) -> None:
     first = sample(logits, **THERE)
     again = sample(logits, seed=first.seed, position=0, stream="row")
     assert first.tokens.tolist() == again.tokens.tolist()
@@ -302,9 +302,7 @@ def plan_of_host(top_k: int) -> Callable[..., tuple[Any, ...]]:
     [plan_there, plan_of_host(50), plan_of_host(1), plan_of_host(0)],
     ids=["device", "head", "one", "whole"],
 )
-def test_no_value_comes_back_and_no_copy_is_waited_for(
-    stages: int, part: Callable[..., Any]
-) -> None:
+def test_no_synchronisation_with_the_host(stages: int, part: Callable[..., Any]) -> None:
     asked = asked_there(stages, part)
     with OfTheDevice() as watch:
         answer = sample_batch(asked)
@@ -312,7 +310,7 @@ def test_no_value_comes_back_and_no_copy_is_waited_for(
     assert {one.device.type for one in answer} == {"meta"}
 
 
-def test_the_watch_sees_what_comes_from_the_host() -> None:
+def test_copies_from_the_host_are_counted() -> None:
     x = torch.empty(3, device="meta")
     for wait in (
         lambda: x + torch.ones(()),
@@ -334,7 +332,7 @@ def test_shapes_are_those_of_the_values(logits: torch.Tensor, told: dict[str, An
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use is here")
-def test_a_gpu_gives_the_same_tokens_and_is_not_waited_for(logits: torch.Tensor) -> None:
+def test_a_gpu_gives_the_same_tokens_without_synchronisation(logits: torch.Tensor) -> None:
     how = {**USUAL, "seed": 3, "position": 1, "stream": "row", "logprobs": 2, "form": FORMS}
     expected = sample(logits, **how)
     there = logits.cuda()
@@ -376,7 +374,7 @@ def arguments(**changes: Any) -> tuple[Any, ...]:
     ],
 )
 @pytest.mark.parametrize("engine", ["torch", pytest.param("triton", marks=without_triton)])
-def test_the_operator_is_well_made(engine: str, changes: dict[str, Any]) -> None:
+def test_the_operator_passes_opcheck(engine: str, changes: dict[str, Any]) -> None:
     operator = torch.ops.fastsample.sample.default
     torch.library.opcheck(operator, arguments(engine=engine, **changes))
 

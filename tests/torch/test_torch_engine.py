@@ -57,7 +57,7 @@ def test_more_requests(part: int) -> None:
 
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any], dtype: Any) -> None:
+def test_every_path_on_wide_rows(chain: dict[str, Any], dtype: Any) -> None:
     compare_chain(TORCH, chain, dtype)
 
 

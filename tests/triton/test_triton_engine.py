@@ -125,7 +125,7 @@ def test_more_requests(part: int) -> None:
     [*CHAINS[1:3], *(pytest.param(chain, marks=pytest.mark.nightly) for chain in CHAINS)],
     ids=str,
 )
-def test_every_way_to_a_draw_from_wide_rows(chain: dict[str, Any]) -> None:
+def test_every_path_on_wide_rows(chain: dict[str, Any]) -> None:
     compare_chain(TRITON, chain, np.float16)
 
 
@@ -150,7 +150,7 @@ def test_recorded_rows() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 63, 65, 4096])
-def test_equal_tokens_come_in_ascending_order(size: int) -> None:
+def test_equal_logits_are_in_ascending_token_order(size: int) -> None:
     """Every cut falls among ties: the tokens that stay are the lowest."""
     rows = torch.zeros(9, size)
     k = torch.tensor([1, 2, 15, 16, 17, 63, 64, 65, 256])
@@ -254,14 +254,12 @@ def test_arrays_raising_calls_and_samplers(logits: Any) -> None:
         assert by_triton(logits[:3]).tolist() == by_other(logits[:3]).tolist()
 
 
-def test_laws_are_torch_s(logits: Any) -> None:
+def test_softmax_is_torch_s(logits: Any) -> None:
     expected = fastsample.softmax(logits.numpy(), engine="torch")
     assert fastsample.softmax(logits.numpy(), engine="triton").tobytes() == expected.tobytes()
 
 
-def test_the_host_knows_where_first_tokens_are_enough(
-    logits: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_host_chooses_the_topk_path(logits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to so many, whole rows are not looked at again."""
     seen = []
     draw = head.draw
@@ -279,7 +277,7 @@ def test_auto_is_torch(logits: Any) -> None:
 
 @pytest.mark.parametrize("stages", [0x4321, 0x1423, 0x0])
 @pytest.mark.parametrize("top_k", [None, 50, 0])
-def test_kernels_are_launched_without_a_look(
+def test_kernels_are_launched_without_synchronisation(
     top_k: int | None, stages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that they get lies on the device, and no value is asked of that: "meta" has none."""

@@ -178,7 +178,7 @@ def test_ranks_next_to_each_other() -> None:
     check(values, plan, 150, chain_with(ORDERS[0], plan, known=True))
 
 
-def test_a_nucleus_that_ends_with_a_token_s_whole_mass() -> None:
+def test_a_nucleus_that_ends_with_a_token_s_full_mass() -> None:
     """A share of exactly a half of 64 equal tokens; one unit more needs one token more."""
     plan = make_plan(1, top_p=0.5 + 2.0**-21, seed=1)
     check(torch.zeros(1, 64), plan, 64, chain_with(ORDERS[0], plan, known=True))
