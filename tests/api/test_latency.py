@@ -1,4 +1,4 @@
-"""`Latency`: what it says of the times it was told."""
+"""`Latency`: percentiles, sums and histograms of recorded times."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_copies_go_on_alone(duplicate: object) -> None:
 
 @pytest.mark.parametrize("n", [7, 100, 1_000, 3_000])
 def test_a_percentile_is_the_nearest_rank_of_the_decimal_that_was_written(n: int) -> None:
-    """Below 128 ns each nanosecond has a bucket, so that a time is told exactly."""
+    """Below 128 ns each nanosecond has a bucket, so that a time is exact."""
     latency = Latency()
     for rank in range(1, n + 1):
         latency.record(rank * 100 // n)

@@ -181,12 +181,12 @@ def test_penalties(engine: Engine, scope: Any) -> None:
             for row, prompt, output in zip(LOGITS, PROMPT, OUTPUT, strict=True)
         ]
     )
-    told = sample_on(
+    result = sample_on(
         engine, LOGITS, prompt=PROMPT, output=OUTPUT, **PENALTIES, **scopes, **ALL_LOGPROBS
     )
     by_hand = sample_on(engine, expected, **ALL_LOGPROBS)
-    assert told.tokens.tolist() == by_hand.tokens.tolist()
-    assert told.top_logprobs[1:].tolist() == by_hand.top_logprobs[1:].tolist()
+    assert result.tokens.tolist() == by_hand.tokens.tolist()
+    assert result.top_logprobs[1:].tolist() == by_hand.top_logprobs[1:].tolist()
 
 
 def test_penalties_of_a_row_are_its_own(engine: Engine) -> None:
@@ -224,7 +224,7 @@ def test_empty_histories_change_nothing() -> None:
 def test_a_ban_outlasts_every_penalty(engine: Engine) -> None:
     only = np.arange(V) == 5
     history = list(range(V))
-    told = sample_on(
+    result = sample_on(
         engine,
         LOGITS,
         mask=only,
@@ -233,8 +233,8 @@ def test_a_ban_outlasts_every_penalty(engine: Engine) -> None:
         frequency_penalty=-1e30,
         presence_penalty=-1e30,
     )
-    assert told.tokens.tolist() == [5] * 4
-    assert told.kept_count.tolist() == [1] * 4
+    assert result.tokens.tolist() == [5] * 4
+    assert result.kept_count.tolist() == [1] * 4
 
 
 def test_no_arrays_are_made_without_processors() -> None:

@@ -1,4 +1,4 @@
-"""Log-probabilities, ranks and top tokens as `sample` tells them; several draws of one row."""
+"""Log-probabilities, ranks and top tokens in results of `sample`; several draws of one row."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def on(engine: Engine, logits: Any, **arguments: Any) -> SampleResult:
 def log_softmax(rows: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     scaled = rows.astype(np.float64) / temperature
     scaled -= scaled.max(-1, keepdims=True)
-    law: np.ndarray = scaled - np.log(np.exp(scaled).sum(-1, keepdims=True))
-    return law
+    logprobs: np.ndarray = scaled - np.log(np.exp(scaled).sum(-1, keepdims=True))
+    return logprobs
 
 
 def at(rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
@@ -44,9 +44,9 @@ def at(rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("form", ["raw", "tempered"])
 def test_raw_and_tempered_logprobs(engine: Engine, form: str) -> None:
     result = on(engine, LOGITS, **CHAIN, logprobs=V, form=form)
-    law = log_softmax(LOGITS, 1.0 if form == "raw" else 0.7)
-    assert np.allclose(result.logprobs, at(law, result.tokens), rtol=0, atol=2e-6)
-    assert np.allclose(result.top_logprobs, at(law, result.top_tokens), rtol=0, atol=2e-6)
+    logprobs = log_softmax(LOGITS, 1.0 if form == "raw" else 0.7)
+    assert np.allclose(result.logprobs, at(logprobs, result.tokens), rtol=0, atol=2e-6)
+    assert np.allclose(result.top_logprobs, at(logprobs, result.top_tokens), rtol=0, atol=2e-6)
 
 
 def test_processed_logprobs(engine: Engine) -> None:
@@ -103,9 +103,9 @@ def test_ranks_follow_the_row_of_their_form(engine: Engine) -> None:
 
 def test_logprobs_do_not_change_the_draw(engine: Engine) -> None:
     plain = on(engine, LOGITS, **CHAIN)
-    told = on(engine, LOGITS, **CHAIN, logprobs=5, form=FORMS)
-    assert told.tokens.tolist() == plain.tokens.tolist()
-    assert told.kept_count.tolist() == plain.kept_count.tolist()
+    found = on(engine, LOGITS, **CHAIN, logprobs=5, form=FORMS)
+    assert found.tokens.tolist() == plain.tokens.tolist()
+    assert found.kept_count.tolist() == plain.kept_count.tolist()
 
 
 # ---------------------------------------------------------------- shapes
@@ -154,8 +154,8 @@ def test_forms_have_the_order_of_the_argument(engine: Engine) -> None:
 
 def test_no_logprobs_by_default() -> None:
     result = sample(LOGITS, form="processed")
-    told = (result.logprobs, result.ranks, result.top_tokens, result.top_logprobs)
-    assert told == (None,) * 4
+    found = (result.logprobs, result.ranks, result.top_tokens, result.top_logprobs)
+    assert found == (None,) * 4
     assert result.status.tolist() == [0] * 5
 
 
@@ -216,8 +216,8 @@ def test_top_tokens_of_a_row_that_changes_stay_inside_it() -> None:
     writer.start()
     try:
         for _ in range(300):
-            told = sample(row, logprobs=4_096, form=("raw", "processed")).top_tokens
-            assert told.min() >= 0 and told.max() < 4_096
+            found = sample(row, logprobs=4_096, form=("raw", "processed")).top_tokens
+            assert found.min() >= 0 and found.max() < 4_096
     finally:
         stop.set()
         writer.join()

@@ -14,7 +14,7 @@ import pytest
 import fastsample
 from fastsample import Sampler, SamplingParams, sample
 from fastsample.engines import reference
-from fastsample.engines.reference import logprobs as reference_laws
+from fastsample.engines.reference import logprobs as reference_logprobs
 from tests.support.engines import REDUCTION_ENGINES, Engine, same_bits
 from tests.support.prepared_calls import refuse
 from tests.support.sampler_steps import PARAMS, STEPS
@@ -44,29 +44,29 @@ def test_every_mode_has_its_own_logprobs(engine: Engine) -> None:
     """A kept token of v = 2^-44: its integer mass is 0."""
     row = np.float32([-44 * np.log(2), 0])
     how = {"logprobs": 2, "form": "processed", "engine": engine.name, "isa": engine.isa}
-    told = {mode: sample(row, **how, reduction=mode) for mode in ("exact", "fixed", "fast")}
-    logprobs = {mode: float(result.top_logprobs[1]) for mode, result in told.items()}
+    found = {mode: sample(row, **how, reduction=mode) for mode in ("exact", "fixed", "fast")}
+    logprobs = {mode: float(result.top_logprobs[1]) for mode, result in found.items()}
     faint = pytest.approx(-44 * np.log(2))
     assert logprobs == {"exact": -np.inf, "fixed": faint, "fast": faint}
 
 
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)
 def test_sample(engine: Engine, mode: str) -> None:
-    """One row and several, with and without what is told, prepared and not."""
+    """One row and several, with and without log-probabilities, prepared and not."""
     rows = STEPS[0]
     place = {"stream": "row", "position": 5}
     how = {"engine": engine.name, "isa": engine.isa, "reduction": mode}
     drawn = sample(rows, **HOW, **place, **how).tokens.tolist()
-    told = sample(rows, **HOW, **place, **how, logprobs=2, form="tempered")
-    assert drawn == told.tokens.tolist()
+    found = sample(rows, **HOW, **place, **how, logprobs=2, form="tempered")
+    assert drawn == found.tokens.tolist()
     for b, row in enumerate(rows):
         alone = {"seed": 3, "position": 5, "stream": b}
         expected, _ = reference.sample_row(
             row, temperature=0.9, top_p=0.95, reduction=mode, **alone
         )
         assert int(sample(row, **{**HOW, **alone}, **how).tokens) == expected == drawn[b]
-        law = reference_laws.tempered(row, 0.9, mode)
-        assert told.logprobs[b] == law[expected]
+        logprobs = reference_logprobs.tempered(row, 0.9, mode)
+        assert found.logprobs[b] == logprobs[expected]
 
 
 def test_the_default_is_exact(engine: Engine) -> None:
@@ -82,8 +82,8 @@ def test_a_name_may_be_another_kind_of_str(engine: Engine, mode: str) -> None:
     """Such as NumPy's, in which an array's items come."""
     name, how = np.str_(mode), {"engine": engine.name, "isa": engine.isa}
     for extra in ({}, {"logprobs": 2}):
-        told = [sample(ROW, **HOW, **how, **extra, position=0, reduction=r) for r in (mode, name)]
-        assert told[0].tokens == told[1].tokens
+        found = [sample(ROW, **HOW, **how, **extra, position=0, reduction=r) for r in (mode, name)]
+        assert found[0].tokens == found[1].tokens
     sampler = Sampler(**HOW, reduction=name, **how)
     for _ in range(3):
         sampler(ROW)
@@ -117,8 +117,8 @@ def test_a_pickle_of_an_unknown_mode_is_refused() -> None:
 def test_a_sampler_draws_every_token_in_its_mode(engine: Engine, mode: str) -> None:
     sampler = Sampler(PARAMS, engine=engine.name, isa=engine.isa, reduction=mode)
     for position, rows in enumerate(STEPS[:4]):
-        told = sampler.sample(rows, logprobs=0) if position == 2 else None
-        tokens = sampler(rows) if told is None else told.tokens
+        found = sampler.sample(rows, logprobs=0) if position == 2 else None
+        tokens = sampler(rows) if found is None else found.tokens
         expected = [
             reference.sample_row(
                 row,
@@ -180,13 +180,13 @@ def test_prepared_calls_of_sample_draw_in_their_mode(native_engine: Engine, mode
     assert {int(result.kept_count) for result in results} == {len(KEPT[mode])}
 
 
-# ---------------------------------------------------------------- laws of whole rows
+# ---------------------------------------------------------------- softmax
 
 
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
 def test_softmax_log_softmax_and_logsumexp(engine: Engine, name: str, mode: str) -> None:
-    function, of_reference = getattr(fastsample, name), getattr(reference_laws, name)
+    function, of_reference = getattr(fastsample, name), getattr(reference_logprobs, name)
     rows = STEPS[0]
     how = {"reduction": mode, "engine": engine.name, "isa": engine.isa}
     expected = np.array([of_reference(row, 0.7, mode) for row in rows])

@@ -99,10 +99,10 @@ def test_int64_seeds_are_bits() -> None:
 @pytest.mark.parametrize("dtype", [np.uint64, np.uint32, np.int64])
 def test_the_seeds_of_a_result_are_a_copy(dtype: type[np.generic]) -> None:
     seeds = np.arange(6).astype(dtype)
-    told = sample(LOGITS, seed=seeds, position=0).seed
+    found = sample(LOGITS, seed=seeds, position=0).seed
     seeds[:] = 9
-    assert told.dtype == np.uint64
-    assert told.tolist() == [0, 1, 2, 3, 4, 5]
+    assert found.dtype == np.uint64
+    assert found.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("logits", [LOGITS, LOGITS[0]], ids=["rows", "one row"])

@@ -1,4 +1,4 @@
-"""Sequences that come and go: each one's tokens are its own, whoever else is in the batch."""
+"""Sequences that are added and removed: the tokens of each are its own in any batch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Known:
     output: list[int] = field(default_factory=list)
 
     def next_token(self, logits: np.ndarray, **adjust: Any) -> int:
-        """Its next token by `sample`, to which everything is told."""
+        """Its next token by `sample`, with every argument given."""
         result = sample(
             logits,
             **{name: getattr(self.params, name) for name in FIELDS},
@@ -320,5 +320,5 @@ def test_a_sequence_is_read_only_to_its_reader() -> None:
     for name in ("params", "seed", "stream", "position", "prompt", "output"):
         with pytest.raises(AttributeError):
             setattr(sequence, name, 3)
-    told = [name for name in dir(sequence) if not name.startswith("_")]
-    assert told == ["output", "params", "position", "prompt", "seed", "stream"]
+    public = [name for name in dir(sequence) if not name.startswith("_")]
+    assert public == ["output", "params", "position", "prompt", "seed", "stream"]

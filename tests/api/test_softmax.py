@@ -10,7 +10,7 @@ import pytest
 
 import fastsample
 from fastsample import log_softmax, logsumexp, sample, softmax
-from fastsample.engines.reference import logprobs as reference_laws
+from fastsample.engines.reference import logprobs as reference_logprobs
 from tests.support.api_rows import (
     ROWS,
     TEMPERATURES,
@@ -34,8 +34,8 @@ WHOLE_ROWS = (softmax, log_softmax, logsumexp)
 @pytest.mark.parametrize("function", WHOLE_ROWS)
 def test_results_are_the_reference_s(engine: Engine, function: Callable[..., Any]) -> None:
     temperatures = [t or 0.7 for t in TEMPERATURES] if function is logsumexp else TEMPERATURES
-    law = getattr(reference_laws, function.__name__)
-    expected = [law(row, t) for row, t in zip(ROWS, temperatures, strict=True)]
+    logprobs = getattr(reference_logprobs, function.__name__)
+    expected = [logprobs(row, t) for row, t in zip(ROWS, temperatures, strict=True)]
     found = function(ROWS, temperatures, **on(engine))
     assert bits(found) == bits(np.array(expected, found.dtype))
     alone = [function(row, t, **on(engine)) for row, t in zip(ROWS, temperatures, strict=True)]
@@ -52,12 +52,12 @@ def test_threads_change_nothing(function: Callable[..., Any], n_threads: int) ->
 def test_results_are_close_to_float64(temperature: float) -> None:
     x = ROWS.astype(np.float64) / temperature
     total = np.log(np.exp(x - x.max(1, keepdims=True)).sum(1)) + x.max(1)
-    law = x - total[:, None]
+    logprobs = x - total[:, None]
     assert np.allclose(logsumexp(ROWS, temperature), total, rtol=0, atol=1e-6)
-    assert np.allclose(log_softmax(ROWS, temperature), law, rtol=1e-6, atol=1e-6)
-    found, true = softmax(ROWS, temperature), np.exp(law)
+    assert np.allclose(log_softmax(ROWS, temperature), logprobs, rtol=1e-6, atol=1e-6)
+    found, true = softmax(ROWS, temperature), np.exp(logprobs)
     assert np.allclose(found.sum(1, dtype=np.float64), 1, rtol=0, atol=1e-6)
-    steps_down = np.log2(true.max(1, keepdims=True)) - law / np.log(2)
+    steps_down = np.log2(true.max(1, keepdims=True)) - logprobs / np.log(2)
     bound = true * (np.where(steps_down < 126, steps_down, 0) + 4) * 2.0**-23 + 2.0**-126
     assert np.all(np.abs(found - true) <= bound)
 
@@ -69,9 +69,9 @@ def test_temperature_0_is_all_for_the_first_token() -> None:
 
 
 def test_log_softmax_equals_tempered_logprobs() -> None:
-    told = sample(ROWS, temperature=0.7, logprobs=4, form="tempered")
-    law = np.take_along_axis(log_softmax(ROWS, 0.7), told.top_tokens, 1)
-    assert np.array_equal(law, told.top_logprobs.astype(np.float32))
+    result = sample(ROWS, temperature=0.7, logprobs=4, form="tempered")
+    logprobs = np.take_along_axis(log_softmax(ROWS, 0.7), result.top_tokens, 1)
+    assert np.array_equal(logprobs, result.top_logprobs.astype(np.float32))
 
 
 # ---------------------------------------------------------------- forms

@@ -63,7 +63,7 @@ def test_every_row_is_answered_once(engine: Engine, n_threads: int) -> None:
 
 @pytest.mark.torch
 def test_threads_of_torch_change_nothing() -> None:
-    """They are its own: it has as many as it was told to have, whatever is asked for."""
+    """torch has its own threads: as many as it was set to, whatever the call's `n_threads`."""
     torch = pytest.importorskip("torch")
     plan = make_plan(len(WIDE), **PLAN, stream=range(len(WIDE)))
     expected, _ = Engine("reference").sample(WIDE, plan)
@@ -140,14 +140,14 @@ print(fastsample.info()["threads"], len(os.listdir("/proc/self/task")) - before)
 def run(source: str, **environment: str) -> str:
     """What a new process prints; it fails with what it says."""
     kept = {name: text for name, text in os.environ.items() if name != "FASTSAMPLE_NUM_THREADS"}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", source],
         env={**kept, **environment},
         capture_output=True,
         text=True,
     )
-    assert told.returncode == 0, told.stderr
-    return told.stdout.strip()
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 needs_tasks = pytest.mark.skipif(not TASKS.exists(), reason="this system does not list threads")
@@ -163,8 +163,8 @@ def test_the_environment_limits_every_call(number: int) -> None:
 @needs_tasks
 def test_no_call_uses_more_threads_than_there_are_processors() -> None:
     processors = len(os.sched_getaffinity(0))
-    told = run(COUNT_WORKERS, FASTSAMPLE_NUM_THREADS="")
-    assert told == f"{processors} {min(processors, 12) - 1}"
+    done = run(COUNT_WORKERS, FASTSAMPLE_NUM_THREADS="")
+    assert done == f"{processors} {min(processors, 12) - 1}"
 
 
 # ---------------------------------------------------------------- threadpoolctl

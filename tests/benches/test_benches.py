@@ -183,13 +183,13 @@ def test_no_wait_on_an_idle_machine() -> None:
 
 
 def test_wait_on_a_busy_machine(capsys: Any) -> None:
-    loads, told = iter([2.0, 0.7, 0.4]), []
+    loads, printed = iter([2.0, 0.7, 0.4]), []
 
     def wait(seconds: float) -> None:
-        told.append(capsys.readouterr().err)
+        printed.append(capsys.readouterr().err)
 
     assert machine.settled_load(60, lambda: next(loads), wait) == 0.4
-    assert told == [
+    assert printed == [
         "the load average of the last minute is 2.00: waiting until it is at most 0.5, for 60 "
         "seconds at most\n",
         "",

@@ -72,7 +72,7 @@ def test_sheets_of_a_run() -> None:
 
 
 def test_a_figure_next_to_a_slow_maximum_is_marked() -> None:
-    """Medians of np.max on the same rows: 20 where nothing is told; other rows do not count."""
+    """Medians of np.max on the same rows: 20 where none is given; other rows do not count."""
     slow = make_figure(setting="T .8", partner_us=25.1, ratio=0.9)
     most = make_figure(setting="top_p .9", partner_us=25.0, ratio=1.1)
     others = [make_figure(vocabulary=9, source=rows.SMOLLM2, partner_us=90.0)] * 9

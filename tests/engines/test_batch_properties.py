@@ -85,7 +85,7 @@ def settings_of_rows(params: list[dict[str, Any]], n_rows: int, draw: dict[str, 
 
 
 def everything(engine: Engine, request: Job) -> list[Any]:
-    """Tokens with all that is told of them, and kept sets."""
+    """Tokens with all log-probabilities, and kept sets."""
     out = make_output(len(request.values), forms=FORMS, top_count=min(3, request.vocabulary))
     return [engine.run(request, out), engine.kept_sets(request)]
 

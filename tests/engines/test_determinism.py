@@ -51,7 +51,7 @@ def answer(
     n_threads: int = 1,
     split: int = N_ROWS,
 ) -> Outcome:
-    """All that is told of the rows, asked for in batches of `split`."""
+    """The full output for the rows, computed in batches of `split`."""
     outs = []
     for first in range(0, len(rows), split):
         part = slice(first, first + split)
@@ -63,7 +63,7 @@ def answer(
 
 @cache
 def expected(order: tuple[int, ...], reduction: str) -> Outcome:
-    """What the reference says of the rows in some order."""
+    """The reference's output for the rows in some order."""
     rows, plan = rows_and_plan()
     shuffled = list(order)
     return answer(Engine("reference"), rows[shuffled], plan[shuffled], reduction)

@@ -1,7 +1,7 @@
 """Processors that we lack: golden files and a slice of the oracle give the same bits on them.
 
 Our own kernels and NumPy run emulated. Numba and torch make or choose their code for the processor:
-they are told to do so for the other one, whose instructions this one has too, and run undelayed.
+they are set to do so for the other one, whose instructions this one has too, and run natively.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def numpy_dispatch() -> str:
 def run(*command: str, **variables: str) -> str:
     """What a command prints that must succeed."""
     environment = {**os.environ, **variables}
-    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert told.returncode == 0, told.stdout[-4000:] + told.stderr[-4000:]
-    return told.stdout
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
 
 
 x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
@@ -72,11 +72,11 @@ def test_python_on_another_x86(cpu: str, isa: str, tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     variables = {"NPY_DISABLE_CPU_FEATURES": numpy_dispatch(), "PYTHONPATH": path}
     python = ["qemu-x86_64", "-cpu", cpu, sys.executable, "-W", "ignore::ImportWarning"]
-    asked = "import fastsample; print(fastsample.info()['isa'])"
-    assert run(*python, "-c", asked, **variables).strip() == isa
+    code = "import fastsample; print(fastsample.info()['isa'])"
+    assert run(*python, "-c", code, **variables).strip() == isa
     quiet = ["-p", "without", "-W", "ignore::ImportWarning"]
-    told = run(*python, *TESTS, *quiet, "-k", LEFT_OUT, *SLICE, **variables)
-    assert " passed" in told.splitlines()[-1]
+    done = run(*python, *TESTS, *quiet, "-k", LEFT_OUT, *SLICE, **variables)
+    assert " passed" in done.splitlines()[-1]
 
 
 CODE_OF_A_LOOP = """
@@ -104,8 +104,8 @@ def test_numba_for_another_x86(cpu: str, isa: str, registers: set[str]) -> None:
     for_it = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "FASTSAMPLE_NUMBA_CACHE": "0"}
     code = run(sys.executable, "-c", CODE_OF_A_LOOP, **for_it)
     assert set(re.findall("[xyz]mm", code)) == registers
-    told = run(sys.executable, *TESTS, "-k", "numba", *SLICE, **for_it)
-    assert " passed" in told.splitlines()[-1]
+    done = run(sys.executable, *TESTS, "-k", "numba", *SLICE, **for_it)
+    assert " passed" in done.splitlines()[-1]
 
 
 @x86_64
@@ -115,10 +115,10 @@ def test_torch_for_another_x86(capability: str, isa: str) -> None:
     pytest.importorskip("torch")
     need_isa(isa)
     for_it = {"ATEN_CPU_CAPABILITY": capability}
-    asked = "import torch; print(torch.backends.cpu.get_cpu_capability())"
-    assert run(sys.executable, "-c", asked, **for_it).strip() == capability.upper()
-    told = run(sys.executable, *TESTS, "-k", "torch and not border and not wide", *SLICE, **for_it)
-    assert " passed" in told.splitlines()[-1]
+    code = "import torch; print(torch.backends.cpu.get_cpu_capability())"
+    assert run(sys.executable, "-c", code, **for_it).strip() == capability.upper()
+    done = run(sys.executable, *TESTS, "-k", "torch and not border and not wide", *SLICE, **for_it)
+    assert " passed" in done.splitlines()[-1]
 
 
 # ---------------------------------------------------------------- aarch64, the kernels alone

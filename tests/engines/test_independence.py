@@ -1,7 +1,7 @@
 """Random words and what is drawn with them: uniform, independent over position, stream and seed.
 
-A word is U of the rule, 64 bits. Its laws are tested on words that the reference computes, many at
-a time; that engines draw with these words is in `test_philox`.
+A word is U of the rule, 64 bits. Words that the reference computes are tested, many at a time;
+`test_philox` tests that engines draw with these words.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def needs(engine: str) -> None:
 def test_a_copy_without_a_fault_is_green(engine: str, tmp_path: Path) -> None:
     needs(engine)
     copy_package(tmp_path)
-    told = run_tests(tmp_path, engine, *{str(mutant.noticed) for mutant in in_python(engine)})
-    assert told.returncode == 0, told.stdout
+    done = run_tests(tmp_path, engine, *{str(mutant.noticed) for mutant in in_python(engine)})
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_fault_in_python_is_noticed(engine: str, mutant: Mutant, tmp_path: Pat
     needs(engine)
     package = copy_package(tmp_path)
     mutant.plant(package / "engines" / engine, (".py",))
-    told = run_tests(tmp_path, engine, str(mutant.noticed))
-    assert told.returncode == 1, told.stdout
-    assert "AssertionError" in told.stdout or "assert " in told.stdout
+    done = run_tests(tmp_path, engine, str(mutant.noticed))
+    assert done.returncode == 1, done.stdout
+    assert "AssertionError" in done.stdout or "assert " in done.stdout
 
 
 # ---------------------------------------------------------------- the kernels

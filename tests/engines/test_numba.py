@@ -59,10 +59,10 @@ for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
     for reduction in ("exact", "fixed"):
         softmax(logits, reduction=reduction, engine="numba")
         log_softmax(logits, reduction=reduction, engine="numba")
-for room in (draw, fixed, float_mode, mass, ordinal, select):
-    for name, loop in vars(room).items():
-        if hasattr(loop, "nopython_signatures") and loop.__module__ == room.__name__:
-            print(room.__name__, name, len(loop.nopython_signatures))
+for module in (draw, fixed, float_mode, mass, ordinal, select):
+    for name, loop in vars(module).items():
+        if hasattr(loop, "nopython_signatures") and loop.__module__ == module.__name__:
+            print(module.__name__, name, len(loop.nopython_signatures))
 """
 
 
@@ -123,11 +123,11 @@ def test_no_multiply_and_add_is_fused() -> None:
             assert [line for line in code.splitlines() if FUSED.search(line)] == []
 
 
-@pytest.mark.parametrize("asked", ["0", "1"])
-def test_no_numba_cache_by_default(asked: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cache", ["0", "1"])
+def test_no_numba_cache_by_default(cache: str, tmp_path: Path) -> None:
     code = "import fastsample, numpy as np; fastsample.sample(np.zeros(9, 'f4'), engine='numba')"
-    run(code, FASTSAMPLE_NUMBA_CACHE=asked, NUMBA_CACHE_DIR=str(tmp_path))
-    assert any(tmp_path.rglob("*.nbi")) == (asked == "1")
+    run(code, FASTSAMPLE_NUMBA_CACHE=cache, NUMBA_CACHE_DIR=str(tmp_path))
+    assert any(tmp_path.rglob("*.nbi")) == (cache == "1")
 
 
 def test_settings_are_those_of_a_plan() -> None:

@@ -1,7 +1,7 @@
 """The oracle: native and numba == reference in token, kept set and masses.
 
 A case is one (row, filters, seed, position, stream). The reference answers each once; native, on
-every instruction set, is held to every answer, and Numba to its share of them: see `tally`. Several
+every instruction set, is compared on every case, Numba on a share: see `CoverageCounter`. Several
 draws share a row and its filters, hence one kept set.
 """
 
@@ -27,7 +27,7 @@ from tests.support.engines import (
     needs_tested_engine,
     sha256,
 )
-from tests.support.random_rows import BLOCKS, KINDS, random_draws, random_filters
+from tests.support.random_rows import BLOCKS, KINDS, filters_per_row, random_draws, random_filters
 
 pytestmark = needs_tested_engine
 nightly = pytest.mark.nightly
@@ -44,7 +44,7 @@ WIDE_SIZES = (32_000, 50_257, 128_000, 128_256, 131_073, 151_936, 201_088, 262_1
 
 
 @dataclass(frozen=True)
-class Asked:
+class Answered:
     """A row, its filters and a batch of draws, with the reference's answers."""
 
     name: str
@@ -59,34 +59,38 @@ class Asked:
         return f"{what} of {engine} differs: {self.name}, V={len(self.row)}, {self.filters}"
 
 
-def ask(name: str, row: np.ndarray, filters: dict[str, Any], draws: dict[str, Any]) -> Asked:
-    """Let the reference answer; one trace serves all draws."""
+def answered_by_reference(
+    name: str, row: np.ndarray, filters: dict[str, Any], draws: dict[str, Any]
+) -> Answered:
+    """Compute the reference's answers; one trace serves all draws."""
     plan = make_plan(len(draws["seed"]), **filters, **draws)
     status = reference.status(row)
     if status != reference.OK:
-        return Asked(name, row, filters, plan, [-1] * len(plan), status, None)
+        return Answered(name, row, filters, plan, [-1] * len(plan), status, None)
     seen = reference.trace(row, **filters)
     kept = reference.by_token(seen)
     words = [reference.uniform(int(r["seed"]), int(r["position"]), int(r["stream"])) for r in plan]
-    return Asked(name, row, filters, plan, [reference.draw(*kept, u) for u in words], status, seen)
+    return Answered(
+        name, row, filters, plan, [reference.draw(*kept, u) for u in words], status, seen
+    )
 
 
-def check(asked: Asked, tally: CoverageCounter) -> None:
-    """Hold engines to the answers."""
-    rows = np.broadcast_to(asked.row, (len(asked.plan), len(asked.row)))
-    alone = make_request(rows[:1], asked.plan[:1])
+def check(case: Answered, tally: CoverageCounter) -> None:
+    """Compare engines with the answers."""
+    rows = np.broadcast_to(case.row, (len(case.plan), len(case.row)))
+    alone = make_request(rows[:1], case.plan[:1])
     engines = tally.engines()
     for engine in engines:
-        tokens, status = engine.sample(rows, asked.plan)
-        assert status.tolist() == [asked.status] * len(status), asked.explain(engine, "status")
-        assert tokens.tolist() == asked.tokens, asked.explain(engine, "token")
-        if asked.seen is not None:
-            kept, count = engine.kept_sets(alone), asked.seen.kept
-            same = np.array_equal(kept.tokens, asked.seen.order[:count])
-            assert same, asked.explain(engine, "kept set")
-            same = np.array_equal(kept.masses, asked.seen.mass[:count])
-            assert same, asked.explain(engine, "masses")
-    tally.add(engines, len(asked.plan), len(asked.row))
+        tokens, status = engine.sample(rows, case.plan)
+        assert status.tolist() == [case.status] * len(status), case.explain(engine, "status")
+        assert tokens.tolist() == case.tokens, case.explain(engine, "token")
+        if case.seen is not None:
+            kept, count = engine.kept_sets(alone), case.seen.kept
+            same = np.array_equal(kept.tokens, case.seen.order[:count])
+            assert same, case.explain(engine, "kept set")
+            same = np.array_equal(kept.masses, case.seen.mass[:count])
+            assert same, case.explain(engine, "masses")
+    tally.add(engines, len(case.plan), len(case.row))
 
 
 def random_rows(
@@ -104,7 +108,7 @@ def random_rows(
 def compare(seed: Any, sizes: Any, n_filters: int, n_draws: int) -> CoverageCounter:
     rng, tally = np.random.default_rng(seed), CoverageCounter()
     for kind, row, filters in random_rows(rng, sizes, n_filters):
-        check(ask(kind, row, filters, random_draws(rng, n_draws)), tally)
+        check(answered_by_reference(kind, row, filters, random_draws(rng, n_draws)), tally)
     return tally
 
 
@@ -140,11 +144,14 @@ def test_recorded_rows():
         row = np.asarray(row)
         for _ in range(6):
             filters = random_filters(rng, len(row))
-            check(ask("recorded", row, filters, random_draws(rng, DRAWS_PER_ROW)), tally)
+            check(
+                answered_by_reference("recorded", row, filters, random_draws(rng, DRAWS_PER_ROW)),
+                tally,
+            )
     tally.report(cases=6 * DRAWS_PER_ROW * min(16, len(rows)))
 
 
-# ---------------------------------------------------------------- the batch door
+# ---------------------------------------------------------------- batches
 
 
 def layouts(rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -165,11 +172,8 @@ def layouts(rows: np.ndarray) -> dict[str, np.ndarray]:
 def mixed_batch(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
     """One row of every kind, each with filters and draws of its own."""
     rows = np.stack([make(rng, size) for make in KINDS.values()])
-    plan = make_plan(len(rows), **random_draws(rng, len(rows)))
-    for record in plan:
-        for name, value in random_filters(rng, size).items():
-            record[name] = value
-    return rows, plan
+    draws = random_draws(rng, len(rows))
+    return rows, make_plan(len(rows), **filters_per_row(rng, len(rows), size), **draws)
 
 
 @pytest.mark.parametrize("size", [1, 5, 17, 63, 129, 1000, 4097, 20_011])

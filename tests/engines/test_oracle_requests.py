@@ -69,7 +69,7 @@ def compare_requests(seed: int, sizes: tuple[int, ...], cases: int) -> None:
     while tally.cases < cases:
         n_rows = int(rng.integers(1, 9))
         engines = tally.engines()
-        compared = compare_request((seed, tally.asked), n_rows, pick(rng, sizes), engines)
+        compared = compare_request((seed, tally.started), n_rows, pick(rng, sizes), engines)
         tally.add(engines, *compared)
     tally.report(cases)
 

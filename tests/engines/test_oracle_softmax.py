@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
-from fastsample.engines.reference import logprobs as reference_laws
+from fastsample.engines.reference import logprobs as logprobs
 from tests.support.engines import (
     TESTED_ENGINES,
     Engine,
@@ -19,7 +19,9 @@ from tests.support.oracle import random_temperatures
 from tests.support.random_requests import DTYPES
 
 
-def laws_of(engine: Engine, values: np.ndarray, temperatures: np.ndarray) -> dict[str, np.ndarray]:
+def softmax_of(
+    engine: Engine, values: np.ndarray, temperatures: np.ndarray
+) -> dict[str, np.ndarray]:
     """softmax, log_softmax, logsumexp (not at temperature 0) and the statuses of rows."""
     n_rows, columns = values.shape
     of_tokens = {"softmax": np.float32, "log_softmax": np.float32}
@@ -28,11 +30,11 @@ def laws_of(engine: Engine, values: np.ndarray, temperatures: np.ndarray) -> dic
         answers["logsumexp"] = np.zeros(n_rows)
     request = make_request(values, make_plan(n_rows, temperature=temperatures))
     for name, out in [*answers.items()]:
-        answers[f"status of {name}"] = engine.write_law(name, request, out, 2)
+        answers[f"status of {name}"] = engine.write_softmax(name, request, out, 2)
     return answers
 
 
-def laws_of_reference(values: np.ndarray, temperatures: np.ndarray) -> dict[str, np.ndarray]:
+def softmax_of_reference(values: np.ndarray, temperatures: np.ndarray) -> dict[str, np.ndarray]:
     n_rows, columns = values.shape
     answers = {
         "softmax": np.zeros((n_rows, columns), np.float32),
@@ -43,7 +45,7 @@ def laws_of_reference(values: np.ndarray, temperatures: np.ndarray) -> dict[str,
     status = np.array([reference.status(row) for row in rows], dtype=np.uint8)
     for b in np.flatnonzero(status == reference.OK):
         for name, out in answers.items():
-            out[b] = getattr(reference_laws, name)(rows[b], float(temperatures[b]))
+            out[b] = getattr(logprobs, name)(rows[b], float(temperatures[b]))
     return {**answers, **{f"status of {name}": status for name in [*answers]}}
 
 
@@ -54,10 +56,10 @@ def test_softmax_log_softmax_and_logsumexp(dtype, columns):
     rng = np.random.default_rng((8, columns))
     values = DTYPES[dtype](rng, 120, columns)
     temperatures = random_temperatures(rng, 120)
-    expected = laws_of_reference(values, temperatures)
+    expected = softmax_of_reference(values, temperatures)
     for engine in TESTED_ENGINES:
         for laid_out in (values, np.asfortranarray(values), values[::-1].copy()[::-1]):
-            found = laws_of(engine, laid_out, temperatures)
+            found = softmax_of(engine, laid_out, temperatures)
             wrong = [name for name in expected if not same_bits(expected[name], found[name])]
             assert wrong == [], engine
 
@@ -66,21 +68,21 @@ def test_softmax_log_softmax_and_logsumexp(dtype, columns):
 def test_softmax_at_temperature_0_is_one_token():
     values = np.float32([[1, 3, 3, -np.inf], [-1, -1e-40, 0, -0.0]])
     for engine in TESTED_ENGINES:
-        laws = laws_of(engine, values, np.array([0.0, 1e-50]))
-        assert laws["softmax"].tolist() == [[0, 1, 0, 0], [0, 1, 0, 0]]
-        assert laws["log_softmax"].tolist() == [
+        found = softmax_of(engine, values, np.array([0.0, 1e-50]))
+        assert found["softmax"].tolist() == [[0, 1, 0, 0], [0, 1, 0, 0]]
+        assert found["log_softmax"].tolist() == [
             [-np.inf, 0, -np.inf, -np.inf],
             [-np.inf, 0, -np.inf, -np.inf],
         ]
     for b, row in enumerate(values):
-        assert same_bits(reference_laws.softmax(row, 0.0), laws["softmax"][b])
-        assert same_bits(reference_laws.log_softmax(row, 0.0), laws["log_softmax"][b])
+        assert same_bits(logprobs.softmax(row, 0.0), found["softmax"][b])
+        assert same_bits(logprobs.log_softmax(row, 0.0), found["log_softmax"][b])
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
 def test_softmax_of_a_bad_row_is_an_error_in_the_reference(name):
     with pytest.raises(ValueError, match="`row` must hold a logit above -inf"):
-        getattr(reference_laws, name)(np.float32([np.nan]), 1.0)
+        getattr(logprobs, name)(np.float32([np.nan]), 1.0)
 
 
 def test_softmax_is_close_to_the_exact_one_down_to_tiny_probabilities():
@@ -89,11 +91,11 @@ def test_softmax_is_close_to_the_exact_one_down_to_tiny_probabilities():
         row = (rng.standard_normal(5000) * spread).astype(np.float32)
         gap = row.astype(np.float64) - float(row.max())
         exact = np.exp(gap) / np.exp(gap).sum()
-        found = reference_laws.softmax(row, 1.0).astype(np.float64)
+        found = logprobs.softmax(row, 1.0).astype(np.float64)
         # y is rounded to float32, so its error grows with its size; below 2^-126 it is flushed.
         allowed = exact * (np.abs(gap) * 2.0**-22 + 2.0**-20) + 2.0**-120
         assert np.all(np.abs(found - exact) <= allowed)
         assert found.sum() == pytest.approx(1, abs=1e-5)
-        assert reference_laws.logsumexp(row, 1.0) == pytest.approx(
+        assert logprobs.logsumexp(row, 1.0) == pytest.approx(
             float(row.max()) + np.log(np.exp(gap).sum()), abs=1e-6
         )

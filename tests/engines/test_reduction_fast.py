@@ -1,4 +1,4 @@
-"""What the reduction "fast" promises, a token of the right law, and what it shares with exact."""
+"""The reduction "fast": tokens of the right distribution, and what it shares with "exact"."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_distributions_are_close_to_softmax(engine: Engine, size: int, temperatu
     rows = rows_of(np.random.default_rng((61, size)), size)
     request = make_request(rows, make_plan(len(rows), temperature=temperature), size, "fast")
     out = engine.run(request, make_output(len(rows), forms=FORMS, top_count=size))
-    softmax, _ = engine.law("softmax", request)
+    softmax, _ = engine.softmax("softmax", request)
     for b, row in enumerate(rows):
         for form, at in (("raw", 1.0), ("tempered", temperature), ("processed", temperature)):
-            told = FORMS.index(form), b
-            law = np.zeros(size)
-            law[out.top_tokens[told]] = np.exp(out.top_logprobs[told])
-            assert total_variation(law, softmax64(row, at)) < CLOSE
+            at_form = FORMS.index(form), b
+            probabilities = np.zeros(size)
+            probabilities[out.top_tokens[at_form]] = np.exp(out.top_logprobs[at_form])
+            assert total_variation(probabilities, softmax64(row, at)) < CLOSE
         assert total_variation(softmax[b], softmax64(row, temperature)) < CLOSE
 
 

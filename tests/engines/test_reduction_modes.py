@@ -1,7 +1,8 @@
 """The oracle for the reduction modes: native and numba == reference, bit for bit, but in fast.
 
-A question is a request in one mode and what is asked of it. The reference answers each once, every
-engine is held to it. What fast promises, a token of the right law, `test_reduction_fast` holds.
+A question is a request in one mode and the shape of its output. The reference answers each once,
+for all engines. `test_reduction_fast` tests what "fast" guarantees: tokens of the right
+distribution.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ WIDE = 151_936
 
 
 @pytest.fixture(params=REDUCTION_ENGINES, ids=str)
-def held(request: pytest.FixtureRequest) -> Engine:
+def engine(request: pytest.FixtureRequest) -> Engine:
     """Every engine but the reference."""
     return request.param
 
@@ -88,7 +89,7 @@ def hard_request(seed: Any, size: int, kinds: tuple[str, ...], reduction: str) -
 # ---------------------------------------------------------------- questions and answers
 
 
-def ask(
+def answered(
     request: Job, status: np.ndarray | np.uint8, shape: dict[str, Any]
 ) -> tuple[Job, np.ndarray, dict[str, Any], Outcome]:
     """A question with the reference's answer; the request is read-only from here on."""
@@ -96,7 +97,7 @@ def ask(
     return request, status, shape, answer(REFERENCE, request, status, **shape)
 
 
-def hold(engine: Engine, question: tuple[Job, Any, dict[str, Any], Outcome], what: Any) -> None:
+def compare(engine: Engine, question: tuple[Job, Any, dict[str, Any], Outcome], what: Any) -> None:
     request, status, shape, expected = question
     found = answer(engine, request, status, 2, **shape)
     assert differing(expected, found) == [], (what, engine, request.reduction, request.values.shape)
@@ -107,30 +108,34 @@ def random_question(reduction: str, seed: int) -> tuple[Job, Any, dict[str, Any]
     rng = np.random.default_rng((31, seed))
     n_rows = int(rng.integers(1, 9))
     request = random_request(rng, n_rows, pick(rng, (*SIZES, 4097)), reduction)
-    return ask(request, random_status(rng, n_rows), random_answer_shape(rng, request.vocabulary))
+    return answered(
+        request, random_status(rng, n_rows), random_answer_shape(rng, request.vocabulary)
+    )
 
 
 @cache
 def hard_question(
-    reduction: str, size: int, told: bool
+    reduction: str, size: int, with_logprobs: bool
 ) -> tuple[Job, Any, dict[str, Any], Outcome]:
     kinds = tuple(HARD) if size < WIDE else ("plateau", "steps", "nearly flat", "normal 1")
-    request = hard_request((32, size, told), size, kinds, reduction)
-    shape = {"forms": FORMS, "top_count": min(size, 40)} if told else {"draws": 5}
-    return ask(request, np.uint8(0), shape)
+    request = hard_request((32, size, with_logprobs), size, kinds, reduction)
+    shape = {"forms": FORMS, "top_count": min(size, 40)} if with_logprobs else {"draws": 5}
+    return answered(request, np.uint8(0), shape)
 
 
 @pytest.mark.parametrize("reduction", BIT_FOR_BIT)
-def test_random_requests(held: Engine, reduction: str):
+def test_random_requests(engine: Engine, reduction: str):
     for seed in range(250):
-        hold(held, random_question(reduction, seed), seed)
+        compare(engine, random_question(reduction, seed), seed)
 
 
-@each("told", [False, True], ids=["drawn", "told"])
+@each("with_logprobs", [False, True], ids=["draws", "logprobs"])
 @each("size", [*BORDERS, WIDE])
 @pytest.mark.parametrize("reduction", BIT_FOR_BIT)
-def test_hard_rows_around_the_borders_of_lanes_and_blocks(held: Engine, reduction, size, told):
-    hold(held, hard_question(reduction, size, told), size)
+def test_hard_rows_around_the_borders_of_lanes_and_blocks(
+    engine: Engine, reduction, size, with_logprobs
+):
+    compare(engine, hard_question(reduction, size, with_logprobs), size)
 
 
 # ---------------------------------------------------------------- nuclei on the edge
@@ -171,26 +176,26 @@ def edge_question(kind: str) -> tuple[Job, Any, dict[str, Any], Outcome]:
     assert len(top_ps) >= 10
     rows = np.broadcast_to(row, (len(top_ps), WIDE))
     plan = make_plan(len(top_ps), top_p=top_ps, temperature=temperature, seed=range(len(top_ps)))
-    return ask(make_request(rows, plan, WIDE, "fixed"), np.uint8(0), {})
+    return answered(make_request(rows, plan, WIDE, "fixed"), np.uint8(0), {})
 
 
 @pytest.mark.parametrize("kind", ["far below", "rounding"])
-def test_nuclei_that_end_where_float64_and_integers_part(held: Engine, kind: str):
-    hold(held, edge_question(kind), kind)
+def test_nuclei_that_end_where_float64_and_integers_part(engine: Engine, kind: str):
+    compare(engine, edge_question(kind), kind)
 
 
 @pytest.mark.parametrize("reduction", ["fixed", "fast"])
-def test_kept_sets_do_not_depend_on_the_mode(held: Engine, reduction: str):
+def test_kept_sets_do_not_depend_on_the_mode(engine: Engine, reduction: str):
     request = hard_request(33, 4097, tuple(HARD), reduction)
     exact = request._replace(reduction="exact")
-    assert differing(REFERENCE.kept_sets(exact), held.kept_sets(request)) == []
+    assert differing(REFERENCE.kept_sets(exact), engine.kept_sets(request)) == []
 
 
 # ---------------------------------------------------------------- softmax and its kin
 
 
 @cache
-def law_question(
+def softmax_question(
     reduction: str, dtype: str, size: int
 ) -> tuple[Job, dict[str, tuple[np.ndarray, np.ndarray]]]:
     rng = np.random.default_rng((34, size))
@@ -201,23 +206,25 @@ def law_question(
     plan = make_plan(n_rows, temperature=random_temperatures(rng, n_rows))
     request = make_request(values, plan, size, reduction)
     return request, {
-        name: REFERENCE.law(name, request) for name in ("softmax", "log_softmax", "logsumexp")
+        name: REFERENCE.softmax(name, request) for name in ("softmax", "log_softmax", "logsumexp")
     }
 
 
 @each("dtype", DTYPES)
 @each("size", [1, 17, 129, 4097, 12_288, WIDE])
 @pytest.mark.parametrize("reduction", BIT_FOR_BIT)
-def test_softmax_log_softmax_and_logsumexp(held: Engine, reduction, size, dtype):
-    request, answers = law_question(reduction, dtype, size)
+def test_softmax_log_softmax_and_logsumexp(engine: Engine, reduction, size, dtype):
+    request, answers = softmax_question(reduction, dtype, size)
     for name, expected in answers.items():
-        found = held.law(name, request)
-        assert all(map(same_bits, expected, found)), (name, held)
+        found = engine.softmax(name, request)
+        assert all(map(same_bits, expected, found)), (name, engine)
 
 
-def test_softmax_at_temperature_0(held: Engine):
+def test_softmax_at_temperature_0(engine: Engine):
     values = np.float32([[1, 3, 3, -np.inf], [-1, -1e-40, 0, -0.0]])
     for reduction in ("fixed", "fast"):
         request = make_request(values, make_plan(2, temperature=[0.0, 1e-50]), 4, reduction)
         for name in ("softmax", "log_softmax"):
-            assert all(map(same_bits, REFERENCE.law(name, request), held.law(name, request)))
+            assert all(
+                map(same_bits, REFERENCE.softmax(name, request), engine.softmax(name, request))
+            )

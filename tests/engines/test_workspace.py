@@ -1,4 +1,4 @@
-"""What a thread keeps from row to row: less than one and a half rows, whatever was asked."""
+"""What a thread keeps from row to row: less than one and a half rows, after any request."""
 
 from __future__ import annotations
 

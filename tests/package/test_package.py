@@ -84,8 +84,8 @@ def test_rule_page_states_the_constants_of_the_reference() -> None:
         pytest.skip("docs/rule.md is not beside the tests")
     stated = set(re.findall(r"0x[0-9a-f.]+(?:p[+-]?\d+)?", page.read_text().lower()))
     package = importlib.resources.files("fastsample")
-    rooms = [package.joinpath(f"engines/reference/{name}.py") for name in ("__init__", "mass")]
-    source = "".join(room.read_text(encoding="utf-8") for room in rooms).lower()
+    sources = [package.joinpath(f"engines/reference/{name}.py") for name in ("__init__", "mass")]
+    source = "".join(source_file.read_text(encoding="utf-8") for source_file in sources).lower()
     assert len(stated) == 20
     assert sorted(constant for constant in stated if constant not in source) == []
 

@@ -1,7 +1,6 @@
 """Borders that random cases do not hit: one unit of mass, one ulp, one value of U.
 
-The rule says on which side each of them falls; every engine is held to it by cases made for the
-purpose.
+The rule says on which side each of them falls; these cases are made for every engine to show it.
 """
 
 from __future__ import annotations

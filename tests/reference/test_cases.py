@@ -124,8 +124,8 @@ def test_logprobs(engine: Engine, name):
         assert found[int(token)] == pytest.approx(value, rel=1e-5, abs=1e-5)
     for form in ("raw", "processed"):
         values = [float(x) for x in expected.get(f"{form}_logprobs", [])]
-        told = by_token(logprobs_of(row, form, engine, **arguments))
-        assert not values or told == pytest.approx(values, rel=1e-5, abs=1e-5)
+        found_logprobs = by_token(logprobs_of(row, form, engine, **arguments))
+        assert not values or found_logprobs == pytest.approx(values, rel=1e-5, abs=1e-5)
     first = expected.get("top_tokens", [])
     assert raw.top_tokens[: len(first)].tolist() == first
     if "rank" in expected:

@@ -280,8 +280,8 @@ def test_the_stream_is_stable_across_releases(engine: Engine, seed):
 def test_logits_do_not_change(engine: Engine):
     row, arguments = case("LP-11")
     before = row.tobytes()
-    asked = {"seed": 4, "position": 2, "logprobs": 4, "form": "processed", **how(engine)}
-    one, other = (fastsample.sample(row, **arguments, **asked) for _ in range(2))
+    options = {"seed": 4, "position": 2, "logprobs": 4, "form": "processed", **how(engine)}
+    one, other = (fastsample.sample(row, **arguments, **options) for _ in range(2))
     assert row.tobytes() == before
     assert one.top_logprobs.tobytes() == other.top_logprobs.tobytes()
     assert int(one.tokens) == int(other.tokens)

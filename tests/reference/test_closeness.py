@@ -1,6 +1,6 @@
-"""How far the law that is drawn from lies from softmax: computed, not sampled.
+"""How close the rule's probabilities are to softmax: computed, not sampled.
 
-Probabilities of the rule are masses over their total. Beside them stand those of softmax in float64
+Probabilities of the rule are masses over their total. They are compared with softmax in float64
 over the same kept tokens, summed without error. The bounds are those that the rule gives.
 """
 
@@ -32,7 +32,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def laws(engine: Engine, row: np.ndarray, **settings: Any) -> tuple[np.ndarray, np.ndarray]:
+def probabilities_of(
+    engine: Engine, row: np.ndarray, **settings: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """The kept tokens' probabilities, and what softmax makes of their logits."""
     kept = engine.kept_sets(make_request(row[np.newaxis], make_plan(1, **settings)))
     total = int(kept.masses.sum(dtype=np.uint64))
@@ -46,7 +48,7 @@ def test_any_row(engine: Engine, name, size):
     rng = np.random.default_rng(size)
     for kind in ("normal 0.1", "normal 3", "normal 10", "long tail", "quantised 1", "masked 0.9"):
         row = KINDS[kind](rng, size)
-        assert total_variation(*laws(engine, row, **SETTINGS[name])) < ANY_ROW, kind
+        assert total_variation(*probabilities_of(engine, row, **SETTINGS[name])) < ANY_ROW, kind
 
 
 @each("name", SETTINGS)
@@ -55,7 +57,8 @@ def test_recorded_rows(engine: Engine, name):
     rows = np.load(str(files("fastsample").joinpath("cli/demo_data/rows.npy")))
     for row in rows:
         assert (
-            total_variation(*laws(engine, row.astype(np.float32), **SETTINGS[name])) < RECORDED_ROW
+            total_variation(*probabilities_of(engine, row.astype(np.float32), **SETTINGS[name]))
+            < RECORDED_ROW
         )
 
 
@@ -63,7 +66,7 @@ def test_recorded_rows(engine: Engine, name):
 def test_every_token_s_share(engine: Engine, temperature):
     """A share is wrong by its part of the total's error, by y's and p's rounding, and by 2^-41."""
     row = KINDS["normal 3"](np.random.default_rng(5), 20_000)
-    found, exact = laws(engine, row, temperature=temperature)
+    found, exact = probabilities_of(engine, row, temperature=temperature)
     y = np.log2(found.max() / np.maximum(exact, 1e-300))
     allowed = exact * (np.abs(y) * 2.0**-22 + 2.0**-20) + found.max() * 2.0**-41
     assert np.all(np.abs(found - exact) <= allowed)

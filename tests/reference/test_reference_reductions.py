@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
-from fastsample.engines.reference import logprobs as reference_laws
+from fastsample.engines.reference import logprobs as reference_logprobs
 from tests.support.goodness_of_fit import softmax64, total_variation
 from tests.support.random_rows import HARD, Rng
 
@@ -111,21 +111,21 @@ def test_log_probabilities_are_of_the_masses_that_are_drawn_from():
     rng = np.random.default_rng(43)
     for row in rows(rng, 4099):
         seen = reference.trace(row, top_k=300, reduction="fixed")
-        law = reference_laws.processed(seen)
+        logprobs = reference_logprobs.processed(seen)
         v = weights(row, seen.order[: seen.kept])
         kept = v > 0
         assert np.array_equal(
-            law[kept], reference.ln(v[kept].astype(np.float64)) - reference.ln(by_steps(v)[-1])
+            logprobs[kept], reference.ln(v[kept].astype(np.float64)) - reference.ln(by_steps(v)[-1])
         )
-        assert np.all(law[~kept] == -np.inf)
+        assert np.all(logprobs[~kept] == -np.inf)
         read = reference.read(row)
         whole = by_steps(weights(row, np.flatnonzero(read > -np.inf), 0.7))[-1]
         with np.errstate(all="ignore"):
             gap = (read.astype(np.float64) - float(read.max())) / reference.to_float32(0.7)
-        tempered = reference_laws.tempered(row, 0.7, "fixed")
+        tempered = reference_logprobs.tempered(row, 0.7, "fixed")
         assert np.array_equal(tempered, gap - reference.ln(whole))
         lse = float(read.max()) / reference.to_float32(0.7) + float(reference.ln(whole))
-        assert reference_laws.logsumexp(row, 0.7, "fixed") == lse
+        assert reference_logprobs.logsumexp(row, 0.7, "fixed") == lse
 
 
 @pytest.mark.parametrize("reduction", ["fixed", "fast"])
@@ -134,14 +134,16 @@ def test_temperature_0_is_as_in_exact(reduction: str):
     seen = reference.trace(row, temperature=0.0, top_p=0.1, reduction=reduction)
     assert (seen.stages, seen.kept, seen.total) == ((("mask", 3), ("temperature", 1)), 1, 1.0)
     assert reference.draw(*reference.by_token(seen), 2**64 - 1, reduction) == 1
-    assert reference_laws.processed(seen).tolist() == [-np.inf, 0, -np.inf, -np.inf]
-    assert reference_laws.softmax(row, 0.0, reduction).tolist() == [0, 1, 0, 0]
+    assert reference_logprobs.processed(seen).tolist() == [-np.inf, 0, -np.inf, -np.inf]
+    assert reference_logprobs.softmax(row, 0.0, reduction).tolist() == [0, 1, 0, 0]
 
 
 def test_total_variation_from_exact_is_small():
-    """What rounding the sums costs: every mode's law is float64's but for 1e-6."""
+    """The cost of rounded sums: every mode is within 1e-6 of float64."""
     rng = np.random.default_rng(44)
     for row in (rng.normal(0, spread, 100_000).astype(F32) for spread in (0.1, 1, 3, 8)):
         for reduction in ("exact", "fixed", "fast"):
-            law = np.exp(reference_laws.processed(reference.trace(row, reduction=reduction)))
-            assert total_variation(law, softmax64(row)) < 1e-6
+            logprobs = np.exp(
+                reference_logprobs.processed(reference.trace(row, reduction=reduction))
+            )
+            assert total_variation(logprobs, softmax64(row)) < 1e-6

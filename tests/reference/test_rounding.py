@@ -10,18 +10,18 @@ import pytest
 
 from fastsample import log_softmax, logsumexp, sample, softmax
 from fastsample.engines import reference
-from fastsample.engines.reference import logprobs as reference_laws
+from fastsample.engines.reference import logprobs as logprobs
 from tests.support.engines import Engine, make_plan
 from tests.support.rounding_modes import KNOWN, rounding
 
 pytestmark = pytest.mark.skipif(not KNOWN, reason="fesetround's constants are not known here")
 
 ROW = (np.random.default_rng(4).standard_normal(5000) * 3).astype(np.float32)
-LAWS = (
-    reference_laws.softmax,
-    reference_laws.log_softmax,
-    reference_laws.logsumexp,
-    reference_laws.tempered,
+FUNCTIONS = (
+    logprobs.softmax,
+    logprobs.log_softmax,
+    logprobs.logsumexp,
+    logprobs.tempered,
 )
 FILTERS = {"temperature": 0.7, "top_k": 900, "top_p": 0.9, "min_p": 0.001}
 
@@ -31,8 +31,8 @@ def answers(engine: Engine) -> tuple[list[Any], ...]:
     tokens, _ = engine.sample(rows, make_plan(50, **FILTERS, seed=3, position=range(50)))
     kept, masses = engine.kept_set(ROW, **FILTERS)
     how = {"temperature": 0.7, "engine": engine.name, "isa": engine.isa}
-    laws = [law(ROW, **how).tolist() for law in (softmax, log_softmax, logsumexp)]
-    return tokens.tolist(), kept.tolist(), masses.tolist(), laws
+    found = [function(ROW, **how).tolist() for function in (softmax, log_softmax, logsumexp)]
+    return tokens.tolist(), kept.tolist(), masses.tolist(), found
 
 
 @pytest.mark.parametrize("mode", ["down", "up", "zero"])
@@ -54,8 +54,8 @@ def test_no_mode_gives_another_token(engine: Engine, mode: str) -> None:
         lambda: reference.kept_set(ROW, **FILTERS),
         lambda: reference.trace(ROW),
         lambda: reference.adjust(ROW, output=[3], presence_penalty=0.1),
-        *(partial(law, ROW, 0.7) for law in LAWS),
-        lambda: reference_laws.raw(ROW),
+        *(partial(function, ROW, 0.7) for function in FUNCTIONS),
+        lambda: logprobs.raw(ROW),
     ):
         with pytest.raises(RuntimeError, match="must round to nearest"), rounding(mode):
             call()

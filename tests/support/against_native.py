@@ -26,7 +26,7 @@ from tests.support.random_requests import (
     random_status,
     random_top_count,
 )
-from tests.support.random_rows import Rng, random_draws, random_filters
+from tests.support.random_rows import Rng, filters_per_row, random_draws
 
 BASELINE = next((engine for engine in TESTED_ENGINES if engine.is_native), Engine("reference"))
 """The engine to compare with: native, which oracle tests compare with the reference, if built."""
@@ -110,10 +110,8 @@ def _compare(engine: Engine, request: Job, count: int) -> None:
 
 def compare_rows(engine: Engine, values: np.ndarray, rng: Rng) -> int:
     """Compare a batch of wide rows, each with its own settings; return the number of rows."""
-    plan = make_plan(len(values), **random_draws(rng, len(values)))
-    for record in plan:
-        for name, value in random_filters(rng, values.shape[1]).items():
-            record[name] = value
+    draws = random_draws(rng, len(values))
+    plan = make_plan(len(values), **filters_per_row(rng, *values.shape), **draws)
     _compare(engine, make_request(values, plan), 5)
     return len(values)
 

@@ -22,13 +22,13 @@ class CoverageCounter:
     """Cases and logits that were compared so far: a row counts its V once, however many engines."""
 
     def __init__(self) -> None:
-        self.asked = self.cases = self.logits = 0
+        self.started = self.cases = self.logits = 0
         self.held: Counter[Engine] = Counter()
 
     def engines(self) -> list[Engine]:
         """Engines to compare on the next row or request."""
-        self.asked += 1
-        return [one for one in TESTED_ENGINES if (self.asked - 1) % SHARES.get(one.name, 1) == 0]
+        self.started += 1
+        return [one for one in TESTED_ENGINES if (self.started - 1) % SHARES.get(one.name, 1) == 0]
 
     def add(self, engines: list[Engine], cases: int, logits: int) -> None:
         """Count what was equal on these engines."""

@@ -223,21 +223,23 @@ class Engine:
         kept_sets = resolve(self.name, self.isa).kept_sets
         return KeptSets(*kept_sets(request, found, isa=self.isa, n_threads=n_threads), found)
 
-    def law(self, name: str, request: Job) -> tuple[np.ndarray, np.ndarray]:
-        """A law of a request's whole rows, of shape (B, V) or (B, 1), and the statuses."""
+    def softmax(self, name: str, request: Job) -> tuple[np.ndarray, np.ndarray]:
+        """softmax, log_softmax or logsumexp of shape (B, V) or (B, 1), and the statuses."""
         out: np.ndarray
         if name == "logsumexp":
             out = np.zeros(len(request.values))
         else:
             out = np.zeros((len(request.values), request.vocabulary), dtype=np.float32)
-        status = self.write_law(name, request, out)
+        status = self.write_softmax(name, request, out)
         return out.reshape(len(out), -1), status
 
-    def write_law(self, name: str, request: Job, out: np.ndarray, n_threads: int = 1) -> np.ndarray:
-        """Write a law of a request's rows; the statuses."""
+    def write_softmax(
+        self, name: str, request: Job, out: np.ndarray, n_threads: int = 1
+    ) -> np.ndarray:
+        """Write softmax, log_softmax or logsumexp of rows; return the statuses."""
         status = np.zeros(len(request.values), dtype=np.uint8)
-        door = resolve(self.name, self.isa).write_law
-        door(name, request, out, status, isa=self.isa, n_threads=n_threads)
+        write = resolve(self.name, self.isa).write_law
+        write(name, request, out, status, isa=self.isa, n_threads=n_threads)
         return status
 
     def kept_set(self, row: np.ndarray, **filters: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -35,7 +35,7 @@ def cases() -> list[dict[str, Any]]:
 
 
 def requests(path: Path = EXACT) -> list[dict[str, Any]]:
-    """Cases of everything else that an engine can be asked for."""
+    """Cases of everything else that a request can have."""
     return golden_file(path)["jobs"]
 
 
@@ -116,7 +116,7 @@ def check_request_softmax(engine: Engine, path: Path = EXACT, reduction: str = "
     for case in requests(path):
         for name, answer in (case["laws"] or {}).items():
             function = name.removesuffix("_sha256")
-            out, _ = engine.law(function, make_golden_request(case, reduction))
+            out, _ = engine.softmax(function, make_golden_request(case, reduction))
             assert (float(out[0, 0]).hex() if function == name else sha256(out[0])) == answer, case
 
 

@@ -51,10 +51,10 @@ def make_golden_request(case: dict[str, Any], reduction: str = "exact") -> Job:
 
 
 def told_of(vocabulary: int) -> int:
-    """How many top tokens a golden request in fixed is told of."""
+    """The number of top tokens of a golden request in fixed."""
     return min(vocabulary, 300)
 
 
 def sha256_of_told(out: Outcome) -> str:
-    """Hash of all that an outcome tells beside its tokens."""
+    """Hash of an output's log-probabilities, ranks and top tokens."""
     return sha256(out.logprobs, out.ranks, out.top_tokens, out.top_logprobs)

@@ -1,4 +1,4 @@
-"""How far counts and numbers may stray from a law by chance: statistics, and their limits at alpha.
+"""How far counts and numbers may stray from a distribution by chance: statistics and limits.
 
 In plain formulas. A test that looks at many statistics divides ALPHA by their number. Seeds are
 fixed, so a test that passes once passes for ever: alpha says how rarely a right engine would have
@@ -35,7 +35,7 @@ def softmax64(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
 
 
 def total_variation(one: np.ndarray, other: np.ndarray) -> float:
-    """The most by which two laws differ in any event's probability."""
+    """The most by which two distributions differ in any event's probability."""
     return 0.5 * math.fsum(np.abs(one - other))
 
 
@@ -58,7 +58,7 @@ def z_limit(tests: int = 1, alpha: float = ALPHA) -> float:
 
 
 def kolmogorov(numbers: np.ndarray) -> float:
-    """Kolmogorov and Smirnov's distance from the uniform law on [0, 1), times sqrt(n)."""
+    """Kolmogorov and Smirnov's distance from the uniform distribution on [0, 1), times sqrt(n)."""
     ranked, n = np.sort(numbers), len(numbers)
     above = np.arange(1, n + 1) / n - ranked
     below = ranked - np.arange(n) / n

@@ -21,5 +21,5 @@ def fingerprint(folder: Path, compiler: str, isa: str, flags: list[str], run: li
     names = [f"-DFASTSAMPLE_ISA={isa}", f"-I{ROOT / 'kernels'}"]
     source = str(ROOT / "tests" / "support" / "isa_fingerprint.cpp")
     subprocess.run([compiler, *FLAGS, *flags, *names, source, "-o", str(program)], check=True)
-    told = subprocess.run([*run, str(program)], check=True, capture_output=True, text=True)
-    return told.stdout.strip()
+    done = subprocess.run([*run, str(program)], check=True, capture_output=True, text=True)
+    return done.stdout.strip()

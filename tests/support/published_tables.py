@@ -57,7 +57,7 @@ def arguments_of(case: dict[str, Any], size: int) -> dict[str, Any]:
 
 
 def tokens_of(expected: dict[str, Any]) -> list[int] | None:
-    """The kept tokens that a case expects, ascending; None where it tells none."""
+    """The kept tokens that a case expects, ascending; None where it has none."""
     if "kept_range" in expected:
         return [*range(*expected["kept_range"])]
     kept = expected.get("kept")

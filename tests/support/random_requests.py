@@ -1,4 +1,4 @@
-"""Random requests: batches whose rows differ in everything that an engine can be asked for."""
+"""Random requests: batches whose rows differ in every input and parameter."""
 
 from __future__ import annotations
 

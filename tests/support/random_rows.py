@@ -1,4 +1,4 @@
-"""Random rows and random settings, wild on purpose: what the oracle feeds to every engine."""
+"""Random rows and random settings, extreme on purpose, for oracle tests of every engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def clustered(rng: Rng, size: int) -> np.ndarray:
 
 
 def denormal(rng: Rng, size: int) -> np.ndarray:
-    """Denormals, zeros of both signs and, in some rows, a normal logit or two beside them."""
+    """Denormals, zeros of both signs and, in some rows, a normal logit."""
     bits = rng.integers(0, 2**32, size, dtype=np.uint32) & np.uint32(0x807FFFFF)
     row = bits.view(np.float32)
     row[rng.random(size) < 0.2] = -0.0
@@ -228,6 +228,15 @@ def random_filters(rng: Rng, size: int) -> dict[str, Any]:
         "top_p": top_p if on[2] < 0.6 else 1.0,
         "min_p": min_p if on[3] < 0.5 else 0.0,
     }
+
+
+def filters_per_row(rng: Rng, n_rows: int, size: int) -> dict[str, list[Any]]:
+    """Random filters of rows, each setting a list with a value per row."""
+    each = [random_filters(rng, size) for _ in range(n_rows)]
+    return {name: [one[name] for one in each] for name in FILTERS}
+
+
+FILTERS = ("temperature", "top_k", "top_p", "min_p")
 
 
 def random_draws(rng: Rng, n_draws: int) -> dict[str, np.ndarray]:

@@ -50,12 +50,12 @@ def compile_kernels(
 
 @dataclass(frozen=True)
 class SubprocessEngine(Engine):
-    """The native engine of a program that runs beside the tests."""
+    """The native engine of a program in another process."""
 
     process: subprocess.Popen[bytes] | None = None
 
     def ask(
-        self, door: int, request: Job, draws: int = 1, forms: int = 0, top_count: int = 0
+        self, function: int, request: Job, draws: int = 1, forms: int = 0, top_count: int = 0
     ) -> None:
         """Send a request."""
         values, vocabulary, plan, adjustments, reduction = request
@@ -66,8 +66,8 @@ class SubprocessEngine(Engine):
             columns = mask.shape[1] * (32 if bits else 1)
             covered = (0 if len(mask) == 1 else mask.strides[0], min(vocabulary, columns), bits)
         shape = (*values.shape, vocabulary, DTYPES[KIND_OF[values.dtype.char]])
-        asked = (door, *shape, draws, forms, top_count, *covered, REDUCTIONS[reduction])
-        self._write(struct.pack("<12q", *asked))
+        header = (function, *shape, draws, forms, top_count, *covered, REDUCTIONS[reduction])
+        self._write(struct.pack("<12q", *header))
         for array in (values, plan, mask):
             self._write_array(array)
         for one in lists:
@@ -92,7 +92,7 @@ class SubprocessEngine(Engine):
         kinds = (np.int64, np.uint64, np.float32, np.int64, np.uint8)
         return KeptSets(*(self._read(kind) for kind in kinds))
 
-    def law(self, name: str, request: Job) -> tuple[np.ndarray, np.ndarray]:
+    def softmax(self, name: str, request: Job) -> tuple[np.ndarray, np.ndarray]:
         self.ask(LAWS[name], request)
         out = self._read(np.float64 if name == "logsumexp" else np.float32)
         return out.reshape(len(request.values), -1), self._read(np.uint8)

@@ -60,9 +60,9 @@ def test_answers_are_natives(engine: str, chain: str, dtype: str) -> None:
     how = {**CHAINS[chain], "seed": 3, "position": 1, "stream": "row"}
     for count, vocabulary in ((5, 65), (33, 20_001), (2, 151_936)):
         rows = rows_of(count, vocabulary).to(getattr(torch, dtype))
-        for told in ({"n": 3}, {"logprobs": 4, "form": ("raw", "tempered", "processed")}):
-            found = fastsample.sample(rows.cuda(), **how, **told, engine=engine)
-            same(fastsample.sample(rows, **how, **told), found)
+        for outputs in ({"n": 3}, {"logprobs": 4, "form": ("raw", "tempered", "processed")}):
+            found = fastsample.sample(rows.cuda(), **how, **outputs, engine=engine)
+            same(fastsample.sample(rows, **how, **outputs), found)
 
 
 @pytest.mark.nightly
@@ -142,11 +142,11 @@ def test_a_graph_updates_its_outputs() -> None:
     rows = rows_of(6, 20_000).cuda()
     seed, position = torch.arange(6).cuda(), torch.zeros(6, dtype=torch.int64).cuda()
     output = torch.arange(12).reshape(6, 2).cuda()
-    told = {**USUAL, "stream": 0, "logprobs": 3, "presence_penalty": 0.5}
+    outputs = {**USUAL, "stream": 0, "logprobs": 3, "presence_penalty": 0.5}
 
     def step() -> Any:
         how = {"seed": seed, "position": position, "output": output}
-        return fastsample.sample(rows, **told, **how, engine="triton")
+        return fastsample.sample(rows, **outputs, **how, engine="triton")
 
     step()  # compiles
     graph = torch.cuda.CUDAGraph()
@@ -157,4 +157,4 @@ def test_a_graph_updates_its_outputs() -> None:
         position.fill_(turn)
         graph.replay()
         how = {"seed": np.arange(6), "position": turn, "output": output.tolist()}
-        same(fastsample.sample(rows_of(6, 20_000, turn), **told, **how), found)
+        same(fastsample.sample(rows_of(6, 20_000, turn), **outputs, **how), found)

@@ -59,12 +59,12 @@ def test_a_loop_draws_the_same_at_every_batch_size(backend: str, sizes: tuple[in
 def test_no_warnings_of_our_code() -> None:
     torch._dynamo.reset()
 
-    def told(logits: torch.Tensor) -> torch.Tensor:
+    def with_fresh_seed(logits: torch.Tensor) -> torch.Tensor:
         return sample(logits, logprobs=2, **USUAL, **PLACE, **THERE).top_tokens
 
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        torch.compile(told, fullgraph=True, backend="eager")(rows(B))
+        torch.compile(with_fresh_seed, fullgraph=True, backend="eager")(rows(B))
     assert [str(one.message) for one in warned if "fastsample" in str(one.message)] == []
 
 
@@ -76,7 +76,7 @@ def test_a_fresh_seed_is_refused() -> None:
         torch.compile(fresh, fullgraph=True)(rows(B))
 
 
-def asked(**names: Any) -> Callable[..., torch.Tensor]:
+def sampling(**names: Any) -> Callable[..., torch.Tensor]:
     """A function of the logits and of what changes from call to call."""
 
     def function(logits: torch.Tensor, **changing: Any) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_a_graph_serves_what_changes(what: str, dynamic: bool | None) -> None:
     """Two graphs at most: one for the first call, and one for all others."""
     torch._dynamo.reset()
     graphs = CompileCounter()
-    function = asked(n=None if what == "out" else 2, min_p=0.01)
+    function = sampling(n=None if what == "out" else 2, min_p=0.01)
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=graphs)
     for changing in CHANGING[what]:
         first = next(iter(changing.values()))
@@ -117,7 +117,7 @@ def test_a_graph_serves_what_changes(what: str, dynamic: bool | None) -> None:
 
 def test_lists_of_the_host_cause_a_recompilation() -> None:
     torch._dynamo.reset()
-    function = asked(stream=0)
+    function = sampling(stream=0)
     compiled = torch.compile(function, fullgraph=True, backend="eager")
     for step in range(3):
         changing = {"seed": [step, 2, 3, 4], "bias": {step: 1.0}, "prompt": [[step] * step] * 4}
@@ -126,7 +126,7 @@ def test_lists_of_the_host_cause_a_recompilation() -> None:
 
 def test_a_bad_number_in_a_list_of_the_host_marks_its_row() -> None:
     torch._dynamo.reset()
-    function = asked(temperature=[0.5, -1.0, 0.0, 1.0], stream=[0, 1, 2, 2**32])
+    function = sampling(temperature=[0.5, -1.0, 0.0, 1.0], stream=[0, 1, 2, 2**32])
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     tokens = compiled(rows(4)).tolist()
     assert tokens == function(rows(4)).tolist()
@@ -135,7 +135,7 @@ def test_a_bad_number_in_a_list_of_the_host_marks_its_row() -> None:
 
 def test_constants_are_made_on_the_host_with_any_default_device() -> None:
     torch._dynamo.reset()
-    function = asked(seed=[1, 2, 3, 4], bias={3: 1.0}, stream=0)
+    function = sampling(seed=[1, 2, 3, 4], bias={3: 1.0}, stream=0)
     expected = function(rows(4)).tolist()
     with torch.device("meta"):
         assert (

@@ -84,10 +84,10 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("told", [{}, {"logprobs": 3}, {"logprobs": 0, "form": FORMS}, {"n": 4}])
-def test_settings_of_the_host(logits: torch.Tensor, dtype: str, told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("outputs", [{}, {"logprobs": 3}, {"logprobs": 0, "form": FORMS}, {"n": 4}])
+def test_settings_of_the_host(logits: torch.Tensor, dtype: str, outputs: dict[str, Any]) -> None:
     logits = logits.to(getattr(torch, dtype))
-    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **told}
+    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **outputs}
     same(sample(logits, **how), sample(logits, **how, **THERE))
     one = {**how, "stream": 9}
     same(sample(logits[2], **one), sample(logits[2], **one, **THERE))
@@ -97,7 +97,7 @@ def test_settings_of_the_host(logits: torch.Tensor, dtype: str, told: dict[str, 
     "names", [tuple(SETTINGS), ("temperature",), ("top_k",), ("seed", "stream")], ids="-".join
 )
 def test_settings_that_are_tensors(logits: torch.Tensor, names: tuple[str, ...]) -> None:
-    """All of them, or some beside those of the host; bias, mask and histories too."""
+    """All of them, or some with the others on the host; bias, mask and histories too."""
     given = {
         "mask": torch.rand(B, V, generator=torch.manual_seed(1)) < 0.8,
         "logprobs": 2,
@@ -107,8 +107,8 @@ def test_settings_that_are_tensors(logits: torch.Tensor, names: tuple[str, ...])
     lists = {"prompt": [[1, 2], [3], [], [9], [1], [2]], "output": [row[:2] for row in HISTORY]}
     lists["output"][2] = [3]
     expected = sample(logits, **seeds_of(SETTINGS), **given, **lists)
-    asked = {**seeds_of(SETTINGS), **{name: tensors(SETTINGS)[name] for name in names}}
-    same(expected, sample(logits, **asked, **given, **lists, **THERE))
+    on_device = {**seeds_of(SETTINGS), **{name: tensors(SETTINGS)[name] for name in names}}
+    same(expected, sample(logits, **on_device, **given, **lists, **THERE))
 
 
 def test_adjustments_that_are_tensors(logits: torch.Tensor) -> None:
@@ -134,9 +134,9 @@ def test_adjustments_that_are_tensors(logits: torch.Tensor) -> None:
 
 def test_scalars_that_are_tensors(logits: torch.Tensor) -> None:
     how = {"temperature": 0.7, "top_k": 9, "seed": 3, "position": 2, "stream": 5}
-    asked = {name: torch.tensor(value) for name, value in how.items()}
+    on_device = {name: torch.tensor(value) for name, value in how.items()}
     # float32 tensors hold what the rule rounds to.
-    same(sample(logits[0], **how), sample(logits[0], **asked, **THERE))
+    same(sample(logits[0], **how), sample(logits[0], **on_device, **THERE))
 
 
 def test_an_array_and_a_raising_call_take_the_engine(logits: torch.Tensor) -> None:
@@ -247,7 +247,7 @@ def test_a_filter_without_a_stage_is_marked(logits: torch.Tensor) -> None:
     assert sample(logits, **how, top_k=top_k, **THERE).status.tolist() == [0, 0, 3, 0, 0, 0]
 
 
-# ---------------------------------------------------------------- nothing is asked back
+# ---------------------------------------------------------------- no synchronisation
 
 
 class OfTheDevice(TorchDispatchMode):
@@ -268,8 +268,8 @@ class OfTheDevice(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def asked_there(stages: int, part: Callable[..., Any]) -> Asked:
-    """All that can be asked for, on a device without values; the plan is made by `part`."""
+def full_request(stages: int, part: Callable[..., Any]) -> Asked:
+    """A full request on a device without values; `part` makes the plan."""
 
     def there(*shape: int, dtype: Any = torch.int64) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device="meta")
@@ -303,9 +303,9 @@ def plan_of_host(top_k: int) -> Callable[..., tuple[Any, ...]]:
     ids=["device", "head", "one", "whole"],
 )
 def test_no_synchronisation_with_the_host(stages: int, part: Callable[..., Any]) -> None:
-    asked = asked_there(stages, part)
+    on_device = full_request(stages, part)
     with OfTheDevice() as watch:
-        answer = sample_batch(asked)
+        answer = sample_batch(on_device)
     assert watch.count > 100
     assert {one.device.type for one in answer} == {"meta"}
 
@@ -320,9 +320,9 @@ def test_copies_from_the_host_are_counted() -> None:
             wait()
 
 
-@pytest.mark.parametrize("told", [{}, {"logprobs": 2, "form": FORMS}, {"n": 3}])
-def test_shapes_are_those_of_the_values(logits: torch.Tensor, told: dict[str, Any]) -> None:
-    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **told}
+@pytest.mark.parametrize("outputs", [{}, {"logprobs": 2, "form": FORMS}, {"n": 3}])
+def test_shapes_are_those_of_the_values(logits: torch.Tensor, outputs: dict[str, Any]) -> None:
+    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **outputs}
     real, shape = sample(logits, **how), sample(logits.to("meta"), **how)
     for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "status"):
         expected, found = getattr(real, name), getattr(shape, name)

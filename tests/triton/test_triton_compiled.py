@@ -54,8 +54,8 @@ def check(kernels: list[dict[str, Any]], spilled: int = 0) -> None:
         if not DIVISION.search(ptx):
             assert re.findall(r"\b[FD]FMA\b", sass) == [], name
         assert kernel["stack"] <= spilled, name
-        told = (kernel[key] for key in ("capability", "registers", "stack", "shared"))
-        print("sm_{}: {} registers, {} bytes spilled, {} shared, {}".format(*told, name))
+        figures = (kernel[key] for key in ("capability", "registers", "stack", "shared"))
+        print("sm_{}: {} registers, {} bytes spilled, {} shared, {}".format(*figures, name))
 
 
 def test_nothing_is_fused_or_approximated() -> None:

@@ -175,7 +175,7 @@ def same(one: Any, other: Any) -> None:
 
 
 FORMS = ("raw", "tempered", "processed")
-TOLD: list[dict[str, Any]] = [
+OUTPUTS: list[dict[str, Any]] = [
     {},
     {"logprobs": 0, "form": FORMS},
     {"logprobs": 2, "form": FORMS, "bias": {3: 5.0}, "output": [[1, 2]] * B, "valid_vocab": 690},
@@ -187,11 +187,11 @@ TOLD: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("at", range(len(TOLD)), ids=lambda at: str(TOLD[at]))
+@pytest.mark.parametrize("at", range(len(OUTPUTS)), ids=lambda at: str(OUTPUTS[at]))
 def test_tensors(logits: Any, at: int) -> None:
-    told = TOLD[at]
+    outputs = OUTPUTS[at]
     logits = logits.to((torch.float32, torch.bfloat16, torch.float16)[at % 3])
-    how = {**USUAL, **PLACE, **told, "presence_penalty": 0.5}
+    how = {**USUAL, **PLACE, **outputs, "presence_penalty": 0.5}
     same(sample(logits, **how), sample(logits, **how, **THERE))
 
 
@@ -270,7 +270,7 @@ def test_the_host_chooses_the_topk_path(logits: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_auto_is_torch(logits: Any) -> None:
-    """Triton has to be asked for by name."""
+    """Triton is chosen by name alone."""
     assert engines.resolve("triton").name == "triton"
     assert sample(logits.to("meta"), **PLACE).tokens.device.type == "meta"
 
@@ -280,15 +280,15 @@ def test_auto_is_torch(logits: Any) -> None:
 def test_kernels_are_launched_without_synchronisation(
     top_k: int | None, stages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that they get lies on the device, and no value is asked of that: "meta" has none."""
+    """Their arguments are on the device, and no value is read: "meta" has none."""
     launched = []
 
     def launch(kernel: Any, grid: Any, *args: Any, **_: Any) -> None:
         parts = [part for part in args if isinstance(part, torch.Tensor)]
         launched.append({part.device.type for part in parts})
 
-    for room in (settle, tops, head, whole):
-        monkeypatch.setattr(room, "launch", launch)
+    for module in (settle, tops, head, whole):
+        monkeypatch.setattr(module, "launch", launch)
     monkeypatch.setattr(batch, "check_device", lambda device: None)
 
     def there(*shape: int, dtype: Any = torch.int64) -> Any:
@@ -305,8 +305,10 @@ def test_kernels_are_launched_without_synchronisation(
     ):
         forms = () if adjustments.are_none else (0, 1, 2)
         values = there(B, V, dtype=torch.bfloat16)
-        asked = Asked(values, V, reals, wholes, place, None, adjustments, stages, 2, forms, 3)
-        answer = batch.sample(asked)
+        batch_request = Asked(
+            values, V, reals, wholes, place, None, adjustments, stages, 2, forms, 3
+        )
+        answer = batch.sample(batch_request)
         assert {part.device.type for part in answer} == {"meta"}
     assert len(launched) >= 6
     assert launched == [{"meta"}] * len(launched)
@@ -329,8 +331,8 @@ class Copies(TorchDispatchMode):
 @pytest.mark.parametrize("rows", [1, B])
 def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CUDA graph takes no copy of memory that the host may give to others before the replay."""
-    for room in (settle, tops, head, whole):
-        monkeypatch.setattr(room, "launch", lambda *args, **_: None)
+    for module in (settle, tops, head, whole):
+        monkeypatch.setattr(module, "launch", lambda *args, **_: None)
     monkeypatch.setattr(batch, "check_device", lambda device: None)
     reals = torch.tensor([[0.8, 0.9, 0.05, 1.2, 0.5, 0.25]] * rows, dtype=torch.float64)
     lists = torch.empty((rows, 9), dtype=torch.int64, device="meta")
@@ -338,9 +340,11 @@ def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.M
     bad = torch.zeros(rows, dtype=torch.bool)
     values = torch.empty((rows, V), device="meta")
     place, wholes = torch.tensor([[1, 2, 3]] * rows), torch.tensor([[50, 1]] * rows)
-    asked = Asked(values, V, reals, wholes, place, bad, adjustments, 0x4321, 1, (0, 1, 2), 3)
+    batch_request = Asked(
+        values, V, reals, wholes, place, bad, adjustments, 0x4321, 1, (0, 1, 2), 3
+    )
     with Copies() as copies:
-        batch.sample(asked)
+        batch.sample(batch_request)
     assert copies.seen == []
 
 

@@ -1,6 +1,6 @@
-"""Draws from whole rows in Triton: cuts, ties and tokens, held to the torch engine's.
+"""Triton's full-vocabulary path: thresholds, ties and tokens, compared with the torch engine.
 
-That engine is held to native and the reference elsewhere. What is compared: tokens, kept counts, W
+Other tests compare that engine with native and the reference. Compared: tokens, kept counts, W
 and the status of rows. Without a GPU the kernels run in Triton's interpreter (conftest.py).
 """
 
@@ -171,7 +171,7 @@ def test_ties_that_a_cut_divides_across_blocks() -> None:
 
 
 def test_ranks_next_to_each_other() -> None:
-    """Ties of neighbouring float32: the last launches of a search tell them apart."""
+    """Ties of neighbouring float32: the last launches of a search distinguish them."""
     ranks = np.random.default_rng(94).integers(0, 6, (4, 150)) + np.float32(3).view(np.int32)
     values = torch.from_numpy(ranks.astype(np.int32)).view(torch.float32)
     plan = make_plan(4, top_k=[5, 60, 0, 100], top_p=[1, 1, 0.3, 0.6], seed=np.arange(4))
@@ -248,12 +248,12 @@ def test_a_draw_is_so_many_launches(
 ) -> None:
     """As docs/gpu.md says, with the tiles of a device; the last is of settings that lie there."""
     made: list[Any] = []
-    for room in (head, settle, tops, whole):
-        monkeypatch.setattr(room, "launch", lambda kernel, *rest, **how: made.append(kernel))
+    for module in (head, settle, tops, whole):
+        monkeypatch.setattr(module, "launch", lambda kernel, *rest, **how: made.append(kernel))
     monkeypatch.setattr(whole, "_tiles_of", lambda n_blocks: whole._TILES)
     plan = make_plan(1, **settings)
     chain = chain_of(ORDERS[0], *(columns(plan, n) if known else None for n in (REALS, WHOLES)))
-    monkeypatch.setattr(batch.by_torch, "known_chain", lambda asked: chain)
+    monkeypatch.setattr(batch.by_torch, "known_chain", lambda request: chain)
     none = Adjustments(None, None, None, None, None, (-1, -3, -3))
     parts = (columns(plan, names) for names in (REALS, WHOLES, PLACE))
     rows = torch.zeros(1, 9_000)

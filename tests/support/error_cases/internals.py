@@ -1,4 +1,4 @@
-"""Errors past the package's door: calls of the reference and of the kernels themselves."""
+"""Errors of internal functions: the reference, the extension, the proof's children."""
 
 from __future__ import annotations
 

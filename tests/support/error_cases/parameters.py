@@ -1,4 +1,4 @@
-"""Errors in parameters, in what is asked for, and in the engine."""
+"""Errors in parameters, in what a call returns, and in the engine."""
 
 from __future__ import annotations
 
