@@ -23,7 +23,7 @@ from fastsample.engines import reference  # noqa: E402
 from fastsample.engines.reference import logprobs as reference_laws  # noqa: E402
 from tests.support.engines import FILTERS_OFF, Engine, make_output, sha256  # noqa: E402
 from tests.support.golden_requests import (  # noqa: E402
-    FORMS,
+    MODES,
     make_golden_request,
     sha256_of_told,
     told_of,
@@ -192,7 +192,7 @@ def solve_request(question: dict[str, Any]) -> dict[str, Any]:
     request = make_golden_request(question)
     engine = Engine("reference")
     draws = engine.run(request, make_output(1, draws=3))
-    told = engine.run(request, make_output(1, forms=FORMS, top_count=5))
+    told = engine.run(request, make_output(1, modes=MODES, top_count=5))
     kept = engine.kept_sets(request)
     row = reference.widen(request.values[0, : request.vocabulary])
     return {
@@ -201,10 +201,12 @@ def solve_request(question: dict[str, Any]) -> dict[str, Any]:
         "tokens": draws.tokens[0].tolist(),
         "kept": len(kept.tokens),
         "kept_sha256": sha256(kept.tokens, kept.masses, kept.logits),
-        "logprobs": [value.hex() for value in told.logprobs[:, 0].tolist()],
-        "ranks": told.ranks[:, 0].tolist(),
-        "top_tokens": told.top_tokens[:, 0].tolist(),
-        "top_logprobs": [[x.hex() for x in form] for form in told.top_logprobs[:, 0].tolist()],
+        "logprobs": [value.hex() for value in told.logprobs.logprobs[:, 0].tolist()],
+        "ranks": told.logprobs.ranks[:, 0].tolist(),
+        "top_tokens": told.logprobs.top_tokens[:, 0].tolist(),
+        "top_logprobs": [
+            [x.hex() for x in form] for form in told.logprobs.top_logprobs[:, 0].tolist()
+        ],
         "laws": laws_of(row, request.plan["temperature"][0]),
     }
 
@@ -263,14 +265,14 @@ def solve_fixed(question: dict[str, Any]) -> dict[str, Any]:
     request = make_golden_request(question, "fixed")
     engine = Engine("reference")
     draws = engine.run(request, make_output(1, draws=3))
-    told = engine.run(request, make_output(1, forms=FORMS, top_count=told_of(request.vocabulary)))
+    told = engine.run(request, make_output(1, modes=MODES, top_count=told_of(request.vocabulary)))
     row = reference.widen(request.values[0, : request.vocabulary])
     return {
         **question,
         "status": int(draws.status[0]),
         "tokens": draws.tokens[0].tolist(),
         "kept": int(draws.kept_count[0]),
-        "logprobs": [value.hex() for value in told.logprobs[:, 0].tolist()],
+        "logprobs": [value.hex() for value in told.logprobs.logprobs[:, 0].tolist()],
         "told_sha256": sha256_of_told(told),
         "laws": laws_of(row, request.plan["temperature"][0], "fixed"),
     }

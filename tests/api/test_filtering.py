@@ -154,7 +154,7 @@ def test_kept_sets_are_adjusted(engine: Engine) -> None:
 
 def test_probabilities_are_masses_over_their_total() -> None:
     found = kept_set(ROWS, temperature=0.8, top_k=6)
-    result = sample(ROWS, temperature=0.8, top_k=6, logprobs=6, form="processed")
+    result = sample(ROWS, temperature=0.8, top_k=6, logprobs=6, logprobs_mode="processed")
     assert np.allclose(np.log(found.probabilities.reshape(5, 6)), result.top_logprobs, atol=1e-12)
     assert np.allclose(found.probabilities.reshape(5, 6).sum(1), 1, rtol=0, atol=1e-15)
 

@@ -17,7 +17,7 @@ V = 400
 LOGITS = (RNG.normal(size=(5, V)) * 3).astype(np.float32)
 LOGITS[1, ::3] = -np.inf
 LOGITS[2] = np.rint(LOGITS[2])
-FORMS = ("raw", "tempered", "processed")
+MODES = ("raw", "tempered", "processed")
 PLACE: dict[str, Any] = {"seed": 3, "position": 9, "stream": "row"}
 CHAIN: dict[str, Any] = {"temperature": 0.7, "top_k": 60, "top_p": 0.95, "min_p": 0.01}
 
@@ -43,14 +43,14 @@ def at(rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("form", ["raw", "tempered"])
 def test_raw_and_tempered_logprobs(engine: Engine, form: str) -> None:
-    result = on(engine, LOGITS, **CHAIN, logprobs=V, form=form)
+    result = on(engine, LOGITS, **CHAIN, logprobs=V, logprobs_mode=form)
     logprobs = log_softmax(LOGITS, 1.0 if form == "raw" else 0.7)
     assert np.allclose(result.logprobs, at(logprobs, result.tokens), rtol=0, atol=2e-6)
     assert np.allclose(result.top_logprobs, at(logprobs, result.top_tokens), rtol=0, atol=2e-6)
 
 
 def test_processed_logprobs(engine: Engine) -> None:
-    result = on(engine, LOGITS, **CHAIN, logprobs=V, form="processed")
+    result = on(engine, LOGITS, **CHAIN, logprobs=V, logprobs_mode="processed")
     kept = np.isfinite(result.top_logprobs)
     assert kept.sum(1).tolist() == result.kept_count.tolist()
     assert np.allclose(np.exp(result.top_logprobs).sum(1), 1, rtol=0, atol=1e-6)
@@ -70,7 +70,7 @@ def test_raw_ones_depend_on_the_row_alone(engine: Engine) -> None:
         {"bias": {3: 9.0}, "mask": np.arange(V) % 2 == 0},
         {"output": [[3, 3, 3]] * 5, "repetition_penalty": 2.0},
     ]
-    results = [on(engine, LOGITS, logprobs=7, form=FORMS, **one) for one in settings]
+    results = [on(engine, LOGITS, logprobs=7, logprobs_mode=MODES, **one) for one in settings]
     for result in results:
         assert np.array_equal(result.top_tokens[0], results[0].top_tokens[0])
         assert np.array_equal(result.top_logprobs[0], results[0].top_logprobs[0])
@@ -78,7 +78,7 @@ def test_raw_ones_depend_on_the_row_alone(engine: Engine) -> None:
 
 
 def test_temperature_0(engine: Engine) -> None:
-    result = on(engine, LOGITS, temperature=0, logprobs=3, form=FORMS)
+    result = on(engine, LOGITS, temperature=0, logprobs=3, logprobs_mode=MODES)
     assert result.ranks.tolist() == [[1] * 5] * 3
     assert result.logprobs[1:].tolist() == [[0.0] * 5] * 2
     assert result.top_logprobs[1:].tolist() == [[[0.0, -np.inf, -np.inf]] * 5] * 2
@@ -87,7 +87,7 @@ def test_temperature_0(engine: Engine) -> None:
 
 def test_ranks_and_top_tokens_are_in_the_order_of_the_rule(engine: Engine) -> None:
     order = np.lexsort((np.broadcast_to(np.arange(V), LOGITS.shape), -LOGITS.astype(np.float64)))
-    result = on(engine, LOGITS, temperature=3.0, logprobs=V, form=FORMS)
+    result = on(engine, LOGITS, temperature=3.0, logprobs=V, logprobs_mode=MODES)
     for form in range(3):
         assert np.array_equal(result.top_tokens[form], order)
         rank = np.argmax(order == result.tokens[:, None], axis=1) + 1
@@ -95,7 +95,7 @@ def test_ranks_and_top_tokens_are_in_the_order_of_the_rule(engine: Engine) -> No
 
 
 def test_ranks_follow_the_row_of_their_form(engine: Engine) -> None:
-    result = on(engine, LOGITS, temperature=0, bias={17: 1e4}, logprobs=0, form=FORMS)
+    result = on(engine, LOGITS, temperature=0, bias={17: 1e4}, logprobs=0, logprobs_mode=MODES)
     assert result.tokens.tolist() == [17] * 5
     assert result.ranks[1:].tolist() == [[1] * 5] * 2
     assert (result.ranks[0] > 1).all()
@@ -103,7 +103,7 @@ def test_ranks_follow_the_row_of_their_form(engine: Engine) -> None:
 
 def test_logprobs_do_not_change_the_draw(engine: Engine) -> None:
     plain = on(engine, LOGITS, **CHAIN)
-    found = on(engine, LOGITS, **CHAIN, logprobs=5, form=FORMS)
+    found = on(engine, LOGITS, **CHAIN, logprobs=5, logprobs_mode=MODES)
     assert found.tokens.tolist() == plain.tokens.tolist()
     assert found.kept_count.tolist() == plain.kept_count.tolist()
 
@@ -116,7 +116,7 @@ SHAPES = [
     (6, "processed", (), 6),
     (0, ("raw",), (1,), 0),
     (6, ("processed", "raw"), (2,), 6),
-    (V, FORMS, (3,), V),
+    (V, MODES, (3,), V),
 ]
 
 
@@ -127,7 +127,7 @@ def test_shapes(
 ) -> None:
     shape = rows.shape[:-1]
     how = {"stream": 0} if rows.ndim == 1 else {}
-    result = on(engine, rows, **CHAIN, **how, logprobs=logprobs, form=form)
+    result = on(engine, rows, **CHAIN, **how, logprobs=logprobs, logprobs_mode=form)
     expected = {
         "tokens": (shape, np.int64),
         "logprobs": ((*before, *shape), np.float64),
@@ -143,9 +143,9 @@ def test_shapes(
 
 
 def test_forms_have_the_order_of_the_argument(engine: Engine) -> None:
-    both = on(engine, LOGITS, **CHAIN, logprobs=4, form=("processed", "raw"))
+    both = on(engine, LOGITS, **CHAIN, logprobs=4, logprobs_mode=("processed", "raw"))
     for at_form, form in enumerate(("processed", "raw")):
-        one = on(engine, LOGITS, **CHAIN, logprobs=4, form=form)
+        one = on(engine, LOGITS, **CHAIN, logprobs=4, logprobs_mode=form)
         assert both.logprobs[at_form].tolist() == one.logprobs.tolist()
         assert both.top_tokens[at_form].tolist() == one.top_tokens.tolist()
         assert both.top_logprobs[at_form].tolist() == one.top_logprobs.tolist()
@@ -153,7 +153,7 @@ def test_forms_have_the_order_of_the_argument(engine: Engine) -> None:
 
 
 def test_no_logprobs_by_default() -> None:
-    result = sample(LOGITS, form="processed")
+    result = sample(LOGITS, logprobs_mode="processed")
     found = (result.logprobs, result.ranks, result.top_tokens, result.top_logprobs)
     assert found == (None,) * 4
     assert result.status.tolist() == [0] * 5
@@ -216,7 +216,7 @@ def test_top_tokens_of_a_row_that_changes_stay_inside_it() -> None:
     writer.start()
     try:
         for _ in range(300):
-            found = sample(row, logprobs=4_096, form=("raw", "processed")).top_tokens
+            found = sample(row, logprobs=4_096, logprobs_mode=("raw", "processed")).top_tokens
             assert found.min() >= 0 and found.max() < 4_096
     finally:
         stop.set()

@@ -43,7 +43,7 @@ def drawn_from(draw: Callable[[], Any]) -> set[int]:
 def test_every_mode_has_its_own_logprobs(engine: Engine) -> None:
     """A kept token of v = 2^-44: its integer mass is 0."""
     row = np.float32([-44 * np.log(2), 0])
-    how = {"logprobs": 2, "form": "processed", "engine": engine.name, "isa": engine.isa}
+    how = {"logprobs": 2, "logprobs_mode": "processed", "engine": engine.name, "isa": engine.isa}
     found = {mode: sample(row, **how, reduction=mode) for mode in ("exact", "fixed", "fast")}
     logprobs = {mode: float(result.top_logprobs[1]) for mode, result in found.items()}
     faint = pytest.approx(-44 * np.log(2))
@@ -57,7 +57,7 @@ def test_sample(engine: Engine, mode: str) -> None:
     place = {"stream": "row", "position": 5}
     how = {"engine": engine.name, "isa": engine.isa, "reduction": mode}
     drawn = sample(rows, **HOW, **place, **how).tokens.tolist()
-    found = sample(rows, **HOW, **place, **how, logprobs=2, form="tempered")
+    found = sample(rows, **HOW, **place, **how, logprobs=2, logprobs_mode="tempered")
     assert drawn == found.tokens.tolist()
     for b, row in enumerate(rows):
         alone = {"seed": 3, "position": 5, "stream": b}

@@ -183,11 +183,11 @@ def test_a_token_out_of_the_vocabulary_is_an_error_before_any_work() -> None:
 def test_a_step_with_log_probabilities(engine: Engine, form: Any) -> None:
     sampler, expected = on(engine), tokens_of(on(engine))
     sampler(STEPS[0])
-    result = sampler.sample(STEPS[1], logprobs=3, form=form)
+    result = sampler.sample(STEPS[1], logprobs=3, logprobs_mode=form)
     assert result.tokens.tolist() == expected[1]
     chosen = {name: getattr(PARAMS, name) for name in FIELDS}
     place: dict[str, Any] = {"seed": 21, "position": 1, "stream": "row"}
-    other = sample(STEPS[1], **chosen, **place, logprobs=3, form=form)
+    other = sample(STEPS[1], **chosen, **place, logprobs=3, logprobs_mode=form)
     for name in ("logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count", "status"):
         assert np.array_equal(getattr(result, name), getattr(other, name)), name
     assert result.seed == 21
@@ -218,7 +218,7 @@ def test_a_marked_row_stays_where_it_is(engine: Engine) -> None:
     [
         ({"on_invalid": "skip"}, "`on_invalid` must be"),
         ({"logprobs": 201}, "`logprobs` must be in"),
-        ({"form": "cooked"}, "`form` must be some of"),
+        ({"logprobs_mode": "cooked"}, "`logprobs_mode` must be some of"),
         ({"mask": np.zeros(200, bool)}, "is -inf at every token after mask"),
         ({"bias": {200: 1.0}}, "`bias` must hold tokens in"),
     ],

@@ -69,7 +69,7 @@ def test_temperature_0_is_all_for_the_first_token() -> None:
 
 
 def test_log_softmax_equals_tempered_logprobs() -> None:
-    result = sample(ROWS, temperature=0.7, logprobs=4, form="tempered")
+    result = sample(ROWS, temperature=0.7, logprobs=4, logprobs_mode="tempered")
     logprobs = np.take_along_axis(log_softmax(ROWS, 0.7), result.top_tokens, 1)
     assert np.array_equal(logprobs, result.top_logprobs.astype(np.float32))
 

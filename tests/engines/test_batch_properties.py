@@ -18,7 +18,7 @@ from fastsample.engines import reference
 from tests.support.engines import (
     TESTED_ENGINES,
     Engine,
-    Job,
+    SampleRequest,
     differing,
     make_output,
     make_plan,
@@ -27,7 +27,7 @@ from tests.support.engines import (
     sha256,
 )
 from tests.support.hypothesis_rows import DRAWS, PROFILE
-from tests.support.random_requests import FORMS
+from tests.support.random_requests import MODES
 
 F32 = np.float32
 MAX = float(np.finfo(F32).max)
@@ -84,9 +84,9 @@ def settings_of_rows(params: list[dict[str, Any]], n_rows: int, draw: dict[str, 
     return np.concatenate(plan)
 
 
-def everything(engine: Engine, request: Job) -> list[Any]:
+def everything(engine: Engine, request: SampleRequest) -> list[Any]:
     """Tokens with all log-probabilities, and kept sets."""
-    out = make_output(len(request.values), forms=FORMS, top_count=min(3, request.vocabulary))
+    out = make_output(len(request.values), modes=MODES, top_count=min(3, request.vocabulary))
     return [engine.run(request, out), engine.kept_sets(request)]
 
 
@@ -116,8 +116,8 @@ def test_a_mask_is_minus_inf(engine, rows, params, draw, data):
         # "raw" is of the row as it came, before the mask.
         assert set(differing(one, other)) <= {"logprobs", "ranks", "top_tokens", "top_logprobs"}
         if hasattr(one, "logprobs"):
-            assert one.logprobs[1:].tobytes() == other.logprobs[1:].tobytes()
-            assert one.ranks[1:].tobytes() == other.ranks[1:].tobytes()
+            assert one.logprobs.logprobs[1:].tobytes() == other.logprobs.logprobs[1:].tobytes()
+            assert one.logprobs.ranks[1:].tobytes() == other.logprobs.ranks[1:].tobytes()
 
 
 @PROFILE

@@ -15,10 +15,10 @@ import pytest
 
 from fastsample.verification.memory import laid_out
 from tests.support.case_loop import each
-from tests.support.engines import Engine, Outcome, differing, make_output, make_request
+from tests.support.engines import Engine, SampleOutput, differing, make_output, make_request
 from tests.support.forks import holds_in_a_child
 from tests.support.oracle import joined
-from tests.support.random_requests import FORMS, random_plan
+from tests.support.random_requests import MODES, random_plan
 
 N_ROWS, COLUMNS = 21, 1037
 THREADS = (1, 2, 3, 8)
@@ -50,19 +50,19 @@ def answer(
     reduction: str,
     n_threads: int = 1,
     split: int = N_ROWS,
-) -> Outcome:
+) -> SampleOutput:
     """The full output for the rows, computed in batches of `split`."""
     outs = []
     for first in range(0, len(rows), split):
         part = slice(first, first + split)
         request = make_request(rows[part], plan[part].copy(), reduction=reduction)
-        out = make_output(len(request.values), forms=FORMS, top_count=5)
+        out = make_output(len(request.values), modes=MODES, top_count=5)
         outs.append(engine.run(request, out, n_threads))
     return joined(outs)
 
 
 @cache
-def expected(order: tuple[int, ...], reduction: str) -> Outcome:
+def expected(order: tuple[int, ...], reduction: str) -> SampleOutput:
     """The reference's output for the rows in some order."""
     rows, plan = rows_and_plan()
     shuffled = list(order)

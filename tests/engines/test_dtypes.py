@@ -36,7 +36,7 @@ SETTINGS: dict[str, Any] = {
     "seed": [1, 2, 3, 4, 5],
     "position": 6,
     "logprobs": 12,
-    "form": ("raw", "tempered", "processed"),
+    "logprobs_mode": ("raw", "tempered", "processed"),
 }
 
 
@@ -172,7 +172,9 @@ def test_tensors_in_tensors_out(dtype: str) -> None:
 def test_columns_past_the_vocabulary_are_ignored(engine: Engine, dtype: Any, valid: int) -> None:
     rows = HALVES[1:].astype(dtype)
     how = {"engine": engine.name, "isa": engine.isa, "seed": 5, "position": 1, "stream": "row"}
-    how.update(temperature=0.9, top_p=0.95, logprobs=1, form=("raw", "tempered", "processed"))
+    how.update(
+        temperature=0.9, top_p=0.95, logprobs=1, logprobs_mode=("raw", "tempered", "processed")
+    )
     expected = answers(sample(rows[:, :valid].copy(), **how))
     padded = rows.copy()
     padded[:, valid:] = np.nan

@@ -124,7 +124,7 @@ def test_rows_and_tokens_gigabytes_apart(engine: Engine):
         for one, other in ((rows, laid_out), (rows[:, ::-1].copy(), laid_out[:, ::-1])):
             request, far = make_request(one, plan), make_request(other, plan)
             expected, found = (
-                by.run(one_request, make_output(len(rows), forms=("raw",), top_count=9))
+                by.run(one_request, make_output(len(rows), modes=("raw",), top_count=9))
                 for by, one_request in ((Engine("reference"), request), (engine, far))
             )
             assert differing(expected, found) == []
@@ -149,7 +149,7 @@ def test_no_rows_have_no_answers(engine: Engine):
     """No rows, in any layout, with log-probabilities."""
     for rows in (np.zeros((0, 9), F32), np.zeros((9, 0), F32).T, np.zeros((4, 9), np.float16)[:0]):
         request = make_request(rows, make_plan(0))
-        out = engine.run(request, make_output(0, forms=("raw",), top_count=3), 2)
+        out = engine.run(request, make_output(0, modes=("raw",), top_count=3), 2)
         assert out.tokens.shape == (0, 1)
         assert engine.kept_sets(request).offsets.tolist() == [0]
         assert engine.write_softmax("logsumexp", request, np.zeros(0)).shape == (0,)

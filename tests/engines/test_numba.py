@@ -54,8 +54,8 @@ for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
                 {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
         for place in ({"seed": 1, "position": 0}, {"seed": 2**64 - 1, "position": 2**64 - 1}):
             for reduction in ("exact", "fixed"):
-                sample(logits, **how, **place, stream="row", logprobs=2, form=("raw", "processed"),
-                       reduction=reduction, engine="numba")
+                sample(logits, **how, **place, stream="row", logprobs=2,
+                       logprobs_mode=("raw", "processed"), reduction=reduction, engine="numba")
     for reduction in ("exact", "fixed"):
         softmax(logits, reduction=reduction, engine="numba")
         log_softmax(logits, reduction=reduction, engine="numba")
@@ -166,7 +166,7 @@ def test_cuts_of_many_tokens(kind: str) -> None:
     plan = np.concatenate([make_plan(1, **how, seed=n) for n, how in enumerate(CUTS)])
     request = make_request(rows, plan)
     expected, found = (
-        engine.run(request, make_output(len(rows), forms=("raw", "processed"), top_count=4000))
+        engine.run(request, make_output(len(rows), modes=("raw", "processed"), top_count=4000))
         for engine in (REFERENCE, NUMBA)
     )
     assert differing(expected, found) == []
@@ -228,7 +228,7 @@ def test_a_row_written_during_a_call_gets_one_of_its_tokens(reduction: str, logi
         request = make_request(rows, make_plan(1, **how), 5000, reduction)
         kinds = {reduction: changing(loops._ROWS[reduction], place, OTHER_LOGITS[logits])}
         with mock.patch.dict(loops._ROWS, kinds):
-            out = NUMBA.run(request, make_output(1, forms=("raw", "processed"), top_count=3))
+            out = NUMBA.run(request, make_output(1, modes=("raw", "processed"), top_count=3))
         assert out.status.tolist() == [0]
         assert 0 <= out.tokens[0, 0] < 5000, (how, place)
-        assert np.all((out.top_tokens >= 0) & (out.top_tokens < 5000))
+        assert np.all((out.logprobs.top_tokens >= 0) & (out.logprobs.top_tokens < 5000))

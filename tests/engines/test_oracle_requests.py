@@ -30,7 +30,7 @@ from tests.support.engines import (
 from tests.support.oracle import REFERENCE, SIZES, answer, joined, random_answer_shape
 from tests.support.random_requests import (
     DTYPES,
-    FORMS,
+    MODES,
     random_lists,
     random_plan,
     random_request,
@@ -128,13 +128,17 @@ def test_the_order_of_rows_changes_nothing(engine: Engine, seed):
     values = DTYPES["float32"](rng, 9, 300)
     plan = random_plan(rng, 9, 300)
     order = rng.permutation(9)
-    one = answer(engine, make_request(values, plan), np.uint8(0), forms=FORMS, top_count=5)
+    one = answer(engine, make_request(values, plan), np.uint8(0), modes=MODES, top_count=5)
     other = answer(
-        engine, make_request(values[order], plan[order]), np.uint8(0), forms=FORMS, top_count=5
+        engine,
+        make_request(values[order], plan[order]),
+        np.uint8(0),
+        modes=MODES,
+        top_count=5,
     )
     assert same_bits(one.tokens[order], other.tokens)
-    assert same_bits(one.logprobs[:, order], other.logprobs)
-    assert same_bits(one.top_tokens[:, order], other.top_tokens)
+    assert same_bits(one.logprobs.logprobs[:, order], other.logprobs.logprobs)
+    assert same_bits(one.logprobs.top_tokens[:, order], other.logprobs.top_tokens)
 
 
 # ---------------------------------------------------------------- rows that are bad in one form
@@ -144,18 +148,18 @@ def test_raw_alone_is_silent_where_a_mask_hides_what_is_invalid(engine: Engine):
     row = np.array([[1, np.nan, 3, np.inf, 2, -np.inf]], dtype=np.float32)
     mask = np.array([[True, False, True, False, True, True]])
     request = make_request(row, make_plan(1, seed=1), mask=mask)
-    out = answer(engine, request, np.uint8(0), forms=FORMS, top_count=4)
+    out = answer(engine, request, np.uint8(0), modes=MODES, top_count=4)
     assert out.status.tolist() == [0]
     assert out.tokens[0, 0] in (0, 2, 4)
     assert out.kept_count.tolist() == [3]
-    assert np.isnan(out.logprobs[0]).all()
-    assert np.isnan(out.top_logprobs[0]).all()
-    assert out.ranks[0].tolist() == [0]
-    assert out.top_tokens[0].tolist() == [[-1, -1, -1, -1]]
+    assert np.isnan(out.logprobs.logprobs[0]).all()
+    assert np.isnan(out.logprobs.top_logprobs[0]).all()
+    assert out.logprobs.ranks[0].tolist() == [0]
+    assert out.logprobs.top_tokens[0].tolist() == [[-1, -1, -1, -1]]
     for form in (1, 2):
-        assert out.top_tokens[form].tolist() == [[2, 4, 0, 1]]
-        assert out.ranks[form, 0] == 1 + [2, 4, 0].index(out.tokens[0, 0])
-        assert np.exp(out.top_logprobs[form]).sum() == pytest.approx(1, abs=1e-6)
+        assert out.logprobs.top_tokens[form].tolist() == [[2, 4, 0, 1]]
+        assert out.logprobs.ranks[form, 0] == 1 + [2, 4, 0].index(out.tokens[0, 0])
+        assert np.exp(out.logprobs.top_logprobs[form]).sum() == pytest.approx(1, abs=1e-6)
 
 
 @each(
@@ -174,7 +178,7 @@ def test_status_is_of_the_adjusted_row(engine: Engine, logits, bias, status):
     """The bias is that of token 1."""
     lists = {} if bias is None else {"bias": csr([[1]], [np.float32(bias)])}
     request = make_request(np.float32([logits]), make_plan(1), **lists)
-    out = answer(engine, request, np.uint8(0), forms=FORMS, top_count=2)
+    out = answer(engine, request, np.uint8(0), modes=MODES, top_count=2)
     assert out.status.tolist() == [status]
     assert (out.tokens[0, 0] == -1) == (status != 0)
 
@@ -185,15 +189,15 @@ def test_a_row_with_a_status_on_input_is_skipped(engine: Engine):
         engine,
         make_request(np.zeros((2, 5), dtype=np.float32), plan),
         np.uint8([BAD_PARAM, 0]),
-        forms=FORMS,
+        modes=MODES,
         top_count=2,
     )
     assert out.status.tolist() == [BAD_PARAM, 0]
     assert out.tokens[0].tolist() == [-1]
     assert out.tokens[1, 0] >= 0
     assert out.kept_count.tolist() == [0, 5]
-    assert out.ranks[:, 0].tolist() == [0, 0, 0]
-    assert np.isnan(out.logprobs[:, 0]).all()
+    assert out.logprobs.ranks[:, 0].tolist() == [0, 0, 0]
+    assert np.isnan(out.logprobs.logprobs[:, 0]).all()
 
 
 # ---------------------------------------------------------------- dtypes
@@ -246,7 +250,7 @@ def test_equal_values_of_all_dtypes_have_equal_answers(engine: Engine, seed):
     )
     requests = [make_request(values, plan, **lists) for values in of_dtype]
     kept = [engine.kept_sets(request) for request in requests]
-    outs = [answer(engine, request, np.uint8(0), forms=FORMS, top_count=1) for request in requests]
+    outs = [answer(engine, request, np.uint8(0), modes=MODES, top_count=1) for request in requests]
     for found_kept, out in zip(kept[1:], outs[1:], strict=True):
         assert differing(kept[0], found_kept) == []
         assert differing(outs[0], out) == []
@@ -268,7 +272,7 @@ def test_flush_to_zero_changes_no_answer(engine: Engine, seed):
             found
             for request in requests
             for found in (
-                answer(engine, request, np.uint8(0), forms=FORMS, top_count=1),
+                answer(engine, request, np.uint8(0), modes=MODES, top_count=1),
                 engine.kept_sets(request),
             )
         ]

@@ -25,7 +25,7 @@ from tests.support.goodness_of_fit import (
     softmax64,
     total_variation,
 )
-from tests.support.random_requests import FORMS, random_request, random_status
+from tests.support.random_requests import MODES, random_request, random_status
 from tests.support.random_rows import (
     Rng,
     ascending,
@@ -70,13 +70,15 @@ def rows_of(rng: Rng, size: int) -> np.ndarray:
 def test_distributions_are_close_to_softmax(engine: Engine, size: int, temperature: float):
     rows = rows_of(np.random.default_rng((61, size)), size)
     request = make_request(rows, make_plan(len(rows), temperature=temperature), size, "fast")
-    out = engine.run(request, make_output(len(rows), forms=FORMS, top_count=size))
+    out = engine.run(request, make_output(len(rows), modes=MODES, top_count=size))
     softmax, _ = engine.softmax("softmax", request)
     for b, row in enumerate(rows):
         for form, at in (("raw", 1.0), ("tempered", temperature), ("processed", temperature)):
-            at_form = FORMS.index(form), b
+            at_form = MODES.index(form), b
             probabilities = np.zeros(size)
-            probabilities[out.top_tokens[at_form]] = np.exp(out.top_logprobs[at_form])
+            probabilities[out.logprobs.top_tokens[at_form]] = np.exp(
+                out.logprobs.top_logprobs[at_form]
+            )
             assert total_variation(probabilities, softmax64(row, at)) < CLOSE
         assert total_variation(softmax[b], softmax64(row, temperature)) < CLOSE
 
@@ -118,7 +120,7 @@ def test_temperature_0_is_as_in_exact(engine: Engine):
     rows = rows_of(np.random.default_rng(64), 4097)
     plan = make_plan(len(rows), temperature=0.0)
     answers: list[Any] = [
-        engine.run(make_request(rows, plan, 4097, mode), make_output(len(rows), forms=FORMS[1:]))
+        engine.run(make_request(rows, plan, 4097, mode), make_output(len(rows), modes=MODES[1:]))
         for mode in ("exact", "fast")
     ]
     assert differing(*answers) == []

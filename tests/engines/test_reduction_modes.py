@@ -18,8 +18,8 @@ from tests.support.case_loop import each
 from tests.support.engines import (
     REDUCTION_ENGINES,
     Engine,
-    Job,
-    Outcome,
+    SampleOutput,
+    SampleRequest,
     differing,
     make_plan,
     make_request,
@@ -29,7 +29,7 @@ from tests.support.engines import (
 from tests.support.oracle import REFERENCE, SIZES, answer, random_answer_shape, random_temperatures
 from tests.support.random_requests import (
     DTYPES,
-    FORMS,
+    MODES,
     random_lists,
     random_request,
     random_settings,
@@ -74,7 +74,7 @@ def nuclear(rng: Rng, size: int) -> dict[str, Any]:
     return {**settings, "top_p": pick(rng, TOP_PS)}
 
 
-def hard_request(seed: Any, size: int, kinds: tuple[str, ...], reduction: str) -> Job:
+def hard_request(seed: Any, size: int, kinds: tuple[str, ...], reduction: str) -> SampleRequest:
     """Each kind of row twice, each time with settings of its own, over masks and penalties."""
     rng = np.random.default_rng(seed)
     rows = np.stack([HARD[kind](rng, size) for kind in (*kinds, *kinds)])
@@ -90,21 +90,25 @@ def hard_request(seed: Any, size: int, kinds: tuple[str, ...], reduction: str) -
 
 
 def answered(
-    request: Job, status: np.ndarray | np.uint8, shape: dict[str, Any]
-) -> tuple[Job, np.ndarray, dict[str, Any], Outcome]:
+    request: SampleRequest, status: np.ndarray | np.uint8, shape: dict[str, Any]
+) -> tuple[SampleRequest, np.ndarray, dict[str, Any], SampleOutput]:
     """A question with the reference's answer; the request is read-only from here on."""
     request.plan.flags.writeable = False
     return request, status, shape, answer(REFERENCE, request, status, **shape)
 
 
-def compare(engine: Engine, question: tuple[Job, Any, dict[str, Any], Outcome], what: Any) -> None:
+def compare(
+    engine: Engine, question: tuple[SampleRequest, Any, dict[str, Any], SampleOutput], what: Any
+) -> None:
     request, status, shape, expected = question
     found = answer(engine, request, status, 2, **shape)
     assert differing(expected, found) == [], (what, engine, request.reduction, request.values.shape)
 
 
 @cache
-def random_question(reduction: str, seed: int) -> tuple[Job, Any, dict[str, Any], Outcome]:
+def random_question(
+    reduction: str, seed: int
+) -> tuple[SampleRequest, Any, dict[str, Any], SampleOutput]:
     rng = np.random.default_rng((31, seed))
     n_rows = int(rng.integers(1, 9))
     request = random_request(rng, n_rows, pick(rng, (*SIZES, 4097)), reduction)
@@ -116,10 +120,10 @@ def random_question(reduction: str, seed: int) -> tuple[Job, Any, dict[str, Any]
 @cache
 def hard_question(
     reduction: str, size: int, with_logprobs: bool
-) -> tuple[Job, Any, dict[str, Any], Outcome]:
+) -> tuple[SampleRequest, Any, dict[str, Any], SampleOutput]:
     kinds = tuple(HARD) if size < WIDE else ("plateau", "steps", "nearly flat", "normal 1")
     request = hard_request((32, size, with_logprobs), size, kinds, reduction)
-    shape = {"forms": FORMS, "top_count": min(size, 40)} if with_logprobs else {"draws": 5}
+    shape = {"modes": MODES, "top_count": min(size, 40)} if with_logprobs else {"draws": 5}
     return answered(request, np.uint8(0), shape)
 
 
@@ -167,7 +171,7 @@ def parting_top_ps(row: np.ndarray, temperature: float) -> np.ndarray:
 
 
 @cache
-def edge_question(kind: str) -> tuple[Job, Any, dict[str, Any], Outcome]:
+def edge_question(kind: str) -> tuple[SampleRequest, Any, dict[str, Any], SampleOutput]:
     """Such nuclei: of masses that integers round, or that only sums round."""
     rng = np.random.default_rng(35)
     make, temperature = {"far below": (far_below, 1.0), "rounding": (rounding, SCALE_ONE)}[kind]
@@ -197,7 +201,7 @@ def test_kept_sets_do_not_depend_on_the_mode(engine: Engine, reduction: str):
 @cache
 def softmax_question(
     reduction: str, dtype: str, size: int
-) -> tuple[Job, dict[str, tuple[np.ndarray, np.ndarray]]]:
+) -> tuple[SampleRequest, dict[str, tuple[np.ndarray, np.ndarray]]]:
     rng = np.random.default_rng((34, size))
     n_rows = 40 if size < WIDE else 6
     values = DTYPES[dtype](rng, n_rows, size)

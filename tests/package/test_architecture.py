@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "params": set(),
     "engines": {"engines.*", *TABLE},
     "engines.plan": {"params.*"},
-    "engines.execution": {"engines", "engines.contract", "engines.reference.*"},
+    "engines.execution": {"engines", "engines.contract", "params.parameters"},
     "engines.contract": {"inputs.*", *TABLE},
     "engines.reference": {"engines.contract", *TABLE},
     "engines.native": {"_native", "engines.contract", *TABLE},
@@ -48,21 +48,16 @@ A module belongs to the longest name here that it begins with, and may import it
 registry is the module `engines`; `verification` exports the types of its report.
 """
 
-_PARSE = "arguments are parsed and results made here: that moves to `api`"
 _TENSORS = "arguments on a device are parsed here: that moves to `inputs`"
 _CALLS = "the proof calls the parser and the engine of a call by themselves"
 
 KNOWN_EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("engines.execution", "api.result"): _PARSE,
-    ("engines.execution", "inputs.logits"): _PARSE,
-    ("engines.execution", "inputs.logits_processors"): _PARSE,
-    ("engines.execution", "params.parameters"): _PARSE,
-    ("engines.execution", "params.validation"): _PARSE,
     ("engines.numba.row", "engines.reference"): "the number of min_p is computed in each engine",
     ("engines.torch.operator", "engines.triton.batch"): "one operator of torch for both engines",
     ("engines.torch.tensor_args", "inputs.logits"): _TENSORS,
     ("engines.torch.tensor_args", "params.validation"): _TENSORS,
     ("verification.backends", "_native"): "the registry does not list instruction sets",
+    ("verification.calls", "engines.contract"): _CALLS,
     ("verification.calls", "engines.execution"): _CALLS,
     ("verification.calls", "inputs.logits"): _CALLS,
     ("verification.calls", "inputs.logits_processors"): _CALLS,

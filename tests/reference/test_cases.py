@@ -103,7 +103,9 @@ def test_draws_at_the_ends(engine: Engine, name):
 
 
 def logprobs_of(row: np.ndarray, form: str, engine: Engine, **arguments: Any) -> Any:
-    return fastsample.sample(row, **arguments, **DRAW, logprobs=len(row), form=form, **how(engine))
+    return fastsample.sample(
+        row, **arguments, **DRAW, logprobs=len(row), logprobs_mode=form, **how(engine)
+    )
 
 
 def by_token(result: Any) -> np.ndarray:

@@ -280,7 +280,7 @@ def test_the_stream_is_stable_across_releases(engine: Engine, seed):
 def test_logits_do_not_change(engine: Engine):
     row, arguments = case("LP-11")
     before = row.tobytes()
-    options = {"seed": 4, "position": 2, "logprobs": 4, "form": "processed", **how(engine)}
+    options = {"seed": 4, "position": 2, "logprobs": 4, "logprobs_mode": "processed", **how(engine)}
     one, other = (fastsample.sample(row, **arguments, **options) for _ in range(2))
     assert row.tobytes() == before
     assert one.top_logprobs.tobytes() == other.top_logprobs.tobytes()

@@ -78,10 +78,10 @@ def test_log_probabilities(engine: Engine):
     for settings in SETTINGS.values():
         request = make_request(row[np.newaxis], make_plan(1, **settings))
         kept = engine.kept_sets(request)
-        out = engine.run(request, make_output(1, forms=("processed",), top_count=3000))
-        tokens = out.top_tokens[0, 0, : len(kept.tokens)]
+        out = engine.run(request, make_output(1, modes=("processed",), top_count=3000))
+        tokens = out.logprobs.top_tokens[0, 0, : len(kept.tokens)]
         assert np.array_equal(tokens, kept.tokens)
         exact = np.log(softmax64(kept.logits, settings.get("temperature", 1.0)))
         heavy = kept.masses > 2**22
-        found = out.top_logprobs[0, 0, : len(kept.tokens)]
+        found = out.logprobs.top_logprobs[0, 0, : len(kept.tokens)]
         assert found[heavy] == pytest.approx(exact[heavy], abs=1e-5)

@@ -138,10 +138,10 @@ def test_n_draws_are_those_of_n_streams(engine: Engine):
 def logprobs(engine: Engine, row: np.ndarray, form: str, **settings: Any) -> np.ndarray:
     """Those of all tokens, in ascending token: a draw is told with as many as the row has."""
     request = make_request(row[np.newaxis], make_plan(1, **settings))
-    out = engine.run(request, make_output(1, forms=(form,), top_count=len(row)))
+    out = engine.run(request, make_output(1, modes=(form,), top_count=len(row)))
     by_token = np.empty(len(row))
-    by_token[out.top_tokens[0, 0]] = out.top_logprobs[0, 0]
-    assert out.logprobs[0, 0] == by_token[out.tokens[0, 0]]
+    by_token[out.logprobs.top_tokens[0, 0]] = out.logprobs.top_logprobs[0, 0]
+    assert out.logprobs.logprobs[0, 0] == by_token[out.tokens[0, 0]]
     return by_token
 
 
@@ -197,7 +197,7 @@ def test_rank_is_by_the_order_of_the_form(engine: Engine):
     """Token 2 is third as the row came; a bias makes it the first."""
     row = np.float32([[5, 3, 3, 1]])
     request = make_request(row, make_plan(1, temperature=0.0), bias=csr([[2]], [np.float32([9])]))
-    out = engine.run(request, make_output(1, forms=("raw", "processed"), top_count=4))
+    out = engine.run(request, make_output(1, modes=("raw", "processed"), top_count=4))
     assert out.tokens.tolist() == [[2]]
-    assert out.ranks[:, 0].tolist() == [3, 1]
-    assert out.top_tokens[:, 0].tolist() == [[0, 1, 2, 3], [2, 0, 1, 3]]
+    assert out.logprobs.ranks[:, 0].tolist() == [3, 1]
+    assert out.logprobs.top_tokens[:, 0].tolist() == [[0, 1, 2, 3], [2, 0, 1, 3]]

@@ -12,14 +12,14 @@ import pytest
 from tests.support.engines import (
     TESTED_ENGINES,
     Engine,
-    Job,
+    SampleRequest,
     differing,
     make_output,
     make_plan,
     make_request,
 )
 from tests.support.random_requests import (
-    FORMS,
+    MODES,
     alike,
     random_forms,
     random_request,
@@ -46,11 +46,11 @@ CHAINS: tuple[dict[str, Any], ...] = (
 """Chains for every path of the engines; 4,096 is the largest kept set of torch's top-k path."""
 
 
-Arrange = Callable[[Job, Rng], Job]
+Arrange = Callable[[SampleRequest, Rng], SampleRequest]
 """How a random request is changed before it is compared."""
 
 
-def _as_it_is(request: Job, rng: Rng) -> Job:
+def _as_it_is(request: SampleRequest, rng: Rng) -> SampleRequest:
     return request
 
 
@@ -77,7 +77,9 @@ def _compare_request(
     return n_rows
 
 
-def _compare_kept_sets(engine: Engine, request: Job, status: np.ndarray | None = None) -> None:
+def _compare_kept_sets(
+    engine: Engine, request: SampleRequest, status: np.ndarray | None = None
+) -> None:
     """Compare kept sets. Triton writes none: their sizes are compared with the tokens."""
     if engine.name != "triton":
         sets = [one.kept_sets(request, status) for one in (BASELINE, engine)]
@@ -99,9 +101,9 @@ def compare_requests(
     print(f"{done} cases equal on {engine.name} and {BASELINE.isa or BASELINE.name}")
 
 
-def _compare(engine: Engine, request: Job, count: int) -> None:
+def _compare(engine: Engine, request: SampleRequest, count: int) -> None:
     expected, found = (
-        one.run(request, make_output(len(request.plan), forms=FORMS, top_count=count))
+        one.run(request, make_output(len(request.plan), modes=MODES, top_count=count))
         for one in (BASELINE, engine)
     )
     assert differing(expected, found) == []

@@ -18,7 +18,7 @@ import pytest
 
 from fastsample import Latency, engines
 from fastsample.engines import ENGINES, is_installed, reference, resolve
-from fastsample.engines.contract import Job, Outcome
+from fastsample.engines.contract import LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.plan import write_stages
 from fastsample.inputs.logits_processors import Adjustments, Csr
 from fastsample.params.validation import SCOPE_CODES
@@ -99,12 +99,12 @@ def make_request(
     vocabulary: int | None = None,
     reduction: str = "exact",
     **lists: Any,
-) -> Job:
+) -> SampleRequest:
     """A request; `lists` are the fields of its adjustments."""
     fields = {"mask": None, "bias": None, "prompt": None, "output": None, **lists}
     adjustments = Adjustments(**fields) if lists else None
     columns = values.shape[1] if vocabulary is None else vocabulary
-    return Job(values, columns, plan, adjustments, reduction)
+    return SampleRequest(values, columns, plan, adjustments, reduction)
 
 
 def csr(lists: list[Any], values: list[Any] | None = None) -> Csr:
@@ -123,7 +123,7 @@ def row_of_csr(lists: Csr | None, b: int) -> Csr | None:
     return Csr(np.array([0, len(tokens)], dtype=np.int64), tokens, values)
 
 
-def row_of_request(request: Job, b: int) -> Job:
+def row_of_request(request: SampleRequest, b: int) -> SampleRequest:
     """The request of one of its rows alone."""
     values, vocabulary, plan, adjustments, reduction = request
     if adjustments is not None:
@@ -131,23 +131,28 @@ def row_of_request(request: Job, b: int) -> Job:
         if mask is not None and len(mask) > 1:
             mask = mask[b : b + 1].copy()
         adjustments = Adjustments(mask, *(row_of_csr(one, b) for one in lists))
-    return Job(values[b : b + 1], vocabulary, plan[b : b + 1].copy(), adjustments, reduction)
+    return SampleRequest(
+        values[b : b + 1], vocabulary, plan[b : b + 1].copy(), adjustments, reduction
+    )
 
 
 def make_output(
-    n_rows: int, draws: int = 1, forms: tuple[str, ...] = (), top_count: int = 0
-) -> Outcome:
+    n_rows: int, draws: int = 1, modes: tuple[str, ...] = (), top_count: int = 0
+) -> SampleOutput:
     """Buffers for an engine's output, filled with values that no engine writes."""
-    n_forms = len(forms)
-    return Outcome(
+    shape = (len(modes), n_rows)
+    result = LogprobResult(
+        modes=modes,
+        logprobs=np.full(shape, 7.0),
+        ranks=np.full(shape, -7, dtype=np.int64),
+        top_tokens=np.full((*shape, top_count), -7, dtype=np.int64),
+        top_logprobs=np.full((*shape, top_count), 7.0),
+    )
+    return SampleOutput(
         tokens=np.full((n_rows, draws), -7, dtype=np.int64),
         status=np.zeros(n_rows, dtype=np.uint8),
         kept_count=np.full(n_rows, -7, dtype=np.int64),
-        forms=forms,
-        logprobs=np.full((n_forms, n_rows), 7.0),
-        ranks=np.full((n_forms, n_rows), -7, dtype=np.int64),
-        top_tokens=np.full((n_forms, n_rows, top_count), -7, dtype=np.int64),
-        top_logprobs=np.full((n_forms, n_rows, top_count), 7.0),
+        logprobs=result if modes else None,
     )
 
 
@@ -198,7 +203,7 @@ class Engine:
     def reductions(self) -> tuple[str, ...]:
         return ENGINES[self.name].reductions
 
-    def run(self, request: Job, out: Outcome, n_threads: int = 1) -> Outcome:
+    def run(self, request: SampleRequest, out: SampleOutput, n_threads: int = 1) -> SampleOutput:
         """Run the engine on a request, and return `out`."""
         resolve(self.name, self.isa).run(request, out, isa=self.isa, n_threads=n_threads)
         return out
@@ -216,14 +221,14 @@ class Engine:
         return int(tokens[0])
 
     def kept_sets(
-        self, request: Job, status: np.ndarray | None = None, n_threads: int = 1
+        self, request: SampleRequest, status: np.ndarray | None = None, n_threads: int = 1
     ) -> KeptSets:
         """Kept sets of a request; `status` as an engine gets it."""
         found = np.zeros(len(request.values), dtype=np.uint8) if status is None else status.copy()
         kept_sets = resolve(self.name, self.isa).kept_sets
         return KeptSets(*kept_sets(request, found, isa=self.isa, n_threads=n_threads), found)
 
-    def softmax(self, name: str, request: Job) -> tuple[np.ndarray, np.ndarray]:
+    def softmax(self, name: str, request: SampleRequest) -> tuple[np.ndarray, np.ndarray]:
         """softmax, log_softmax or logsumexp of shape (B, V) or (B, 1), and the statuses."""
         out: np.ndarray
         if name == "logsumexp":
@@ -234,11 +239,11 @@ class Engine:
         return out.reshape(len(out), -1), status
 
     def write_softmax(
-        self, name: str, request: Job, out: np.ndarray, n_threads: int = 1
+        self, name: str, request: SampleRequest, out: np.ndarray, n_threads: int = 1
     ) -> np.ndarray:
         """Write softmax, log_softmax or logsumexp of rows; return the statuses."""
         status = np.zeros(len(request.values), dtype=np.uint8)
-        write = resolve(self.name, self.isa).write_law
+        write = resolve(self.name, self.isa).write_softmax
         write(name, request, out, status, isa=self.isa, n_threads=n_threads)
         return status
 
@@ -280,14 +285,16 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def differing(expected: Any, found: Any) -> list[str]:
-    """Names of the fields in which two answers of one kind differ."""
+    """Names of the arrays in which two outputs of one kind differ, also in their records."""
     names = getattr(expected, "_fields", None) or list(expected.__dataclass_fields__)
-    return [
-        name
-        for name in names
-        if isinstance(getattr(expected, name), np.ndarray)
-        and not same_bits(getattr(expected, name), getattr(found, name))
-    ]
+    different = []
+    for name in names:
+        one, other = getattr(expected, name), getattr(found, name)
+        if hasattr(one, "_fields"):
+            different += differing(one, other)
+        elif isinstance(one, np.ndarray) and not same_bits(one, other):
+            different.append(name)
+    return different
 
 
 def latency_of(times: Iterable[int]) -> Latency:

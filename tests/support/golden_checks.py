@@ -16,7 +16,7 @@ import numpy as np
 
 from fastsample.engines import reference
 from tests.support.engines import Engine, make_output, make_plan, make_request, sha256
-from tests.support.golden_requests import FORMS, make_golden_request, sha256_of_told, told_of
+from tests.support.golden_requests import MODES, make_golden_request, sha256_of_told, told_of
 from tests.support.golden_rows import make_row
 
 EXACT = Path(__file__).parents[1] / "golden" / f"rule-{reference.RULE_VERSION}.json"
@@ -101,12 +101,14 @@ def check_request_kept_sets(engine: Engine) -> None:
 
 def check_request_logprobs(engine: Engine) -> None:
     for case in requests():
-        out = engine.run(make_golden_request(case), make_output(1, forms=FORMS, top_count=5))
+        out = engine.run(make_golden_request(case), make_output(1, modes=MODES, top_count=5))
         found = {
-            "logprobs": [value.hex() for value in out.logprobs[:, 0].tolist()],
-            "ranks": out.ranks[:, 0].tolist(),
-            "top_tokens": out.top_tokens[:, 0].tolist(),
-            "top_logprobs": [[x.hex() for x in form] for form in out.top_logprobs[:, 0].tolist()],
+            "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()],
+            "ranks": out.logprobs.ranks[:, 0].tolist(),
+            "top_tokens": out.logprobs.top_tokens[:, 0].tolist(),
+            "top_logprobs": [
+                [x.hex() for x in form] for form in out.logprobs.top_logprobs[:, 0].tolist()
+            ],
         }
         assert found == {name: case[name] for name in found}, case
 
@@ -126,9 +128,11 @@ def check_fixed_draws(engine: Engine) -> None:
 
 def check_fixed_logprobs(engine: Engine) -> None:
     for case in requests(FIXED):
-        wanted = make_output(1, forms=FORMS, top_count=told_of(case["vocabulary"]))
+        wanted = make_output(1, modes=MODES, top_count=told_of(case["vocabulary"]))
         out = engine.run(make_golden_request(case, "fixed"), wanted)
-        assert [value.hex() for value in out.logprobs[:, 0].tolist()] == case["logprobs"], case
+        assert [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()] == case[
+            "logprobs"
+        ], case
         assert sha256_of_told(out) == case["told_sha256"], case
 
 

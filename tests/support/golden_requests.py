@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.engines import Job, Outcome, csr, make_plan, make_request, sha256
+from tests.support.engines import SampleOutput, SampleRequest, csr, make_plan, make_request, sha256
 from tests.support.golden_rows import make_row, words
 
-FORMS = ("raw", "tempered", "processed")
+MODES = ("raw", "tempered", "processed")
 
 
 def values_of(recipe: dict[str, Any]) -> np.ndarray:
@@ -34,7 +34,7 @@ def mask_of(recipe: dict[str, Any], seed: int) -> np.ndarray:
     return packed[np.newaxis]
 
 
-def make_golden_request(case: dict[str, Any], reduction: str = "exact") -> Job:
+def make_golden_request(case: dict[str, Any], reduction: str = "exact") -> SampleRequest:
     """The request of one case, of one row."""
     lists: dict[str, Any] = {}
     if case["mask"]:
@@ -55,6 +55,6 @@ def told_of(vocabulary: int) -> int:
     return min(vocabulary, 300)
 
 
-def sha256_of_told(out: Outcome) -> str:
+def sha256_of_told(out: SampleOutput) -> str:
     """Hash of an output's log-probabilities, ranks and top tokens."""
-    return sha256(out.logprobs, out.ranks, out.top_tokens, out.top_logprobs)
+    return sha256(*out.logprobs[1:])

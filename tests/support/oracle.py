@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
-from tests.support.engines import Engine, Outcome, make_output
+from fastsample.engines.contract import LogprobResult, SampleOutput
+from tests.support.engines import Engine, make_output
 from tests.support.random_requests import random_forms, random_top_count
 from tests.support.random_rows import TEMPERATURES
 
@@ -20,29 +21,30 @@ def random_answer_shape(rng: np.random.Generator, vocabulary: int) -> dict[str, 
     forms = random_forms(rng)
     if not forms:
         return {"draws": int(rng.integers(1, 9))}
-    return {"forms": forms, "top_count": random_top_count(rng, vocabulary)}
+    return {"modes": forms, "top_count": random_top_count(rng, vocabulary)}
 
 
 def answer(
     engine: Engine, request: Any, status: np.ndarray, n_threads: int = 1, **shape: Any
-) -> Outcome:
+) -> SampleOutput:
     """What an engine writes for a request; `shape` as `make_output` takes it."""
     out = make_output(len(request.values), **shape)
     out.status[:] = status
     return engine.run(request, out, n_threads)
 
 
-def joined(outs: list[Outcome]) -> Outcome:
+def joined(outs: list[SampleOutput]) -> SampleOutput:
     """Outputs of batches, one after the other, as the output of one batch."""
-    one = outs[0]
-    on_first = {"tokens", "status", "kept_count"}
-    return Outcome(
-        **{
-            name: np.concatenate([getattr(out, name) for out in outs], 0 if name in on_first else 1)
-            for name in Outcome._fields
-            if name != "forms"
-        },
-        forms=one.forms,
+    results = [out.logprobs for out in outs if out.logprobs is not None]
+    logprobs = None
+    if results:
+        arrays = zip(*(result[1:] for result in results), strict=True)
+        logprobs = LogprobResult(results[0].modes, *(np.concatenate(each, 1) for each in arrays))
+    return SampleOutput(
+        np.concatenate([out.tokens for out in outs]),
+        np.concatenate([out.status for out in outs]),
+        np.concatenate([out.kept_count for out in outs]),
+        logprobs,
     )
 
 

@@ -11,11 +11,18 @@ from fastsample.engines import reference
 from fastsample.engines.plan import write_stages
 from fastsample.engines.reference.engine import filters
 from fastsample.verification.memory import laid_out
-from tests.support.engines import BAD_PARAM, FILTERS_OFF, Job, csr, make_plan, make_request
+from tests.support.engines import (
+    BAD_PARAM,
+    FILTERS_OFF,
+    SampleRequest,
+    csr,
+    make_plan,
+    make_request,
+)
 from tests.support.random_rows import KINDS, MAX, Rng, pick, random_draws, random_filters
 
 F32 = np.float32
-FORMS = ("raw", "tempered", "processed")
+MODES = ("raw", "tempered", "processed")
 
 # ---------------------------------------------------------------- logits of every dtype
 
@@ -191,7 +198,7 @@ def random_plan(rng: Rng, n_rows: int, size: int) -> np.ndarray:
     return plan
 
 
-def random_request(rng: Rng, n_rows: int, columns: int, reduction: str = "exact") -> Job:
+def random_request(rng: Rng, n_rows: int, columns: int, reduction: str = "exact") -> SampleRequest:
     vocabulary = columns if rng.random() < 0.7 else int(rng.integers(1, columns + 1))
     rows = pick(rng, list(DTYPES.values()))(rng, n_rows, columns)
     values = in_random_layout(rng, rows)
@@ -202,7 +209,7 @@ def random_request(rng: Rng, n_rows: int, columns: int, reduction: str = "exact"
 
 
 def random_forms(rng: Rng) -> tuple[str, ...]:
-    return tuple(FORMS[form] for form in rng.permutation(3)[: rng.integers(0, 4)])
+    return tuple(MODES[form] for form in rng.permutation(3)[: rng.integers(0, 4)])
 
 
 def random_top_count(rng: Rng, vocabulary: int) -> int:
@@ -214,7 +221,7 @@ def random_status(rng: Rng, n_rows: int) -> np.ndarray:
     return np.where(rng.random(n_rows) < 0.05, BAD_PARAM, 0).astype(np.uint8)
 
 
-def alike(request: Job) -> Job:
+def alike(request: SampleRequest) -> SampleRequest:
     """The request with the stages and scopes of its first row in all rows, as in `sample`."""
     plan = request.plan.copy()
     for name in ("repetition_scope", "frequency_scope", "presence_scope"):

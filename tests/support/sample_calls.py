@@ -16,7 +16,7 @@ ALLOWED = RNG.random((4, V)) < 0.4
 PROMPT = [RNG.integers(0, V, n).tolist() for n in (7, 0, 90, 3)]
 OUTPUT = [RNG.integers(0, V, n).tolist() for n in (0, 5, 40, 40)]
 RNG_POSITION: dict[str, Any] = {"seed": 3, "position": 9, "stream": "row"}
-ALL_LOGPROBS: dict[str, Any] = {"logprobs": 20, "form": ("raw", "tempered", "processed")}
+ALL_LOGPROBS: dict[str, Any] = {"logprobs": 20, "logprobs_mode": ("raw", "tempered", "processed")}
 
 
 def sample_on(engine: Engine, logits: Any, **arguments: Any) -> SampleResult:

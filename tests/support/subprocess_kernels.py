@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.engines.contract import Job, Outcome
+from fastsample.engines.contract import LogprobResult, SampleOutput, SampleRequest
 from fastsample.inputs.logits_processors import Adjustments
 from tests.support.engines import KIND_OF, Engine, KeptSets
 
@@ -55,7 +55,12 @@ class SubprocessEngine(Engine):
     process: subprocess.Popen[bytes] | None = None
 
     def ask(
-        self, function: int, request: Job, draws: int = 1, forms: int = 0, top_count: int = 0
+        self,
+        function: int,
+        request: SampleRequest,
+        draws: int = 1,
+        forms: int = 0,
+        top_count: int = 0,
     ) -> None:
         """Send a request."""
         values, vocabulary, plan, adjustments, reduction = request
@@ -76,23 +81,23 @@ class SubprocessEngine(Engine):
         assert self.process is not None and self.process.stdin is not None
         self.process.stdin.flush()
 
-    def run(self, request: Job, out: Outcome, n_threads: int = 1) -> Outcome:
-        """As the other engines; the forms come in their usual order."""
-        self.ask(SAMPLE, request, out.tokens.shape[1], len(out.forms), out.top_tokens.shape[2])
-        names = ("tokens", "kept_count", "logprobs", "ranks", "top_tokens", "top_logprobs")
-        for name in (*names, "status"):
-            target = getattr(out, name)
+    def run(self, request: SampleRequest, out: SampleOutput, n_threads: int = 1) -> SampleOutput:
+        """As the other engines; modes are in their usual order."""
+        result = out.logprobs or LogprobResult.empty((), len(out.tokens), 0)
+        modes, *arrays = result
+        self.ask(SAMPLE, request, out.tokens.shape[1], len(modes), result.top_tokens.shape[2])
+        for target in (out.tokens, out.kept_count, *arrays, out.status):
             target[...] = self._read(target.dtype).reshape(target.shape)
         return out
 
     def kept_sets(
-        self, request: Job, status: np.ndarray | None = None, n_threads: int = 1
+        self, request: SampleRequest, status: np.ndarray | None = None, n_threads: int = 1
     ) -> KeptSets:
         self.ask(KEPT_SETS, request)
         kinds = (np.int64, np.uint64, np.float32, np.int64, np.uint8)
         return KeptSets(*(self._read(kind) for kind in kinds))
 
-    def softmax(self, name: str, request: Job) -> tuple[np.ndarray, np.ndarray]:
+    def softmax(self, name: str, request: SampleRequest) -> tuple[np.ndarray, np.ndarray]:
         self.ask(LAWS[name], request)
         out = self._read(np.float64 if name == "logsumexp" else np.float32)
         return out.reshape(len(request.values), -1), self._read(np.uint8)

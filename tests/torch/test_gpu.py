@@ -60,7 +60,10 @@ def test_answers_are_natives(engine: str, chain: str, dtype: str) -> None:
     how = {**CHAINS[chain], "seed": 3, "position": 1, "stream": "row"}
     for count, vocabulary in ((5, 65), (33, 20_001), (2, 151_936)):
         rows = rows_of(count, vocabulary).to(getattr(torch, dtype))
-        for outputs in ({"n": 3}, {"logprobs": 4, "form": ("raw", "tempered", "processed")}):
+        for outputs in (
+            {"n": 3},
+            {"logprobs": 4, "logprobs_mode": ("raw", "tempered", "processed")},
+        ):
             found = fastsample.sample(rows.cuda(), **how, **outputs, engine=engine)
             same(fastsample.sample(rows, **how, **outputs), found)
 

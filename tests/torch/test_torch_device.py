@@ -31,7 +31,7 @@ from fastsample.engines.torch.penalties import Adjustments  # noqa: E402
 B, V = 6, 700
 THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
-FORMS = ("raw", "tempered", "processed")
+MODES = ("raw", "tempered", "processed")
 SETTINGS = {
     "temperature": [0.5, 0.0, 1.0, 2.0, 0.8, 1e-40],
     "top_k": [3, -1, 0, 7, 2000, 50],
@@ -84,7 +84,9 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("outputs", [{}, {"logprobs": 3}, {"logprobs": 0, "form": FORMS}, {"n": 4}])
+@pytest.mark.parametrize(
+    "outputs", [{}, {"logprobs": 3}, {"logprobs": 0, "logprobs_mode": MODES}, {"n": 4}]
+)
 def test_settings_of_the_host(logits: torch.Tensor, dtype: str, outputs: dict[str, Any]) -> None:
     logits = logits.to(getattr(torch, dtype))
     how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **outputs}
@@ -101,7 +103,7 @@ def test_settings_that_are_tensors(logits: torch.Tensor, names: tuple[str, ...])
     given = {
         "mask": torch.rand(B, V, generator=torch.manual_seed(1)) < 0.8,
         "logprobs": 2,
-        "form": FORMS,
+        "logprobs_mode": MODES,
         "valid_vocab": 690,
     }
     lists = {"prompt": [[1, 2], [3], [], [9], [1], [2]], "output": [row[:2] for row in HISTORY]}
@@ -187,7 +189,14 @@ def test_no_rows() -> None:
 
 def test_bad_rows_are_marked(logits: torch.Tensor) -> None:
     logits[0, 3], logits[1, 4], logits[2] = torch.nan, torch.inf, -torch.inf
-    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", "logprobs": 2, "form": FORMS}
+    how = {
+        **USUAL,
+        "seed": 3,
+        "position": 1,
+        "stream": "row",
+        "logprobs": 2,
+        "logprobs_mode": MODES,
+    }
     expected = sample(logits, **how, on_invalid="mark")
     found = sample(logits, **how, **THERE)
     same(expected, found)
@@ -320,7 +329,7 @@ def test_copies_from_the_host_are_counted() -> None:
             wait()
 
 
-@pytest.mark.parametrize("outputs", [{}, {"logprobs": 2, "form": FORMS}, {"n": 3}])
+@pytest.mark.parametrize("outputs", [{}, {"logprobs": 2, "logprobs_mode": MODES}, {"n": 3}])
 def test_shapes_are_those_of_the_values(logits: torch.Tensor, outputs: dict[str, Any]) -> None:
     how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **outputs}
     real, shape = sample(logits, **how), sample(logits.to("meta"), **how)
@@ -333,7 +342,14 @@ def test_shapes_are_those_of_the_values(logits: torch.Tensor, outputs: dict[str,
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use is here")
 def test_a_gpu_gives_the_same_tokens_without_synchronisation(logits: torch.Tensor) -> None:
-    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", "logprobs": 2, "form": FORMS}
+    how = {
+        **USUAL,
+        "seed": 3,
+        "position": 1,
+        "stream": "row",
+        "logprobs": 2,
+        "logprobs_mode": MODES,
+    }
     expected = sample(logits, **how)
     there = logits.cuda()
     sample(there, **how)

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 B, V = 6, 700
-FORMS = ("raw", "tempered", "processed")
+MODES = ("raw", "tempered", "processed")
 THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
 PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
 HISTORY = [[1, 2, 2], [], [699, 3], [5, 5, 5, 5], [0], [4, 0, 1]]
@@ -59,7 +59,13 @@ def logits_of_all_sizes() -> torch.Tensor:
 @pytest.mark.parametrize("mode", MODES)
 def test_no_mode_gives_another_token(mode: str, chain: str) -> None:
     logits = logits_of_all_sizes()
-    how = {**PLACE, **CHAINS[chain], "logprobs": 2, "form": FORMS, "repetition_penalty": 1e30}
+    how = {
+        **PLACE,
+        **CHAINS[chain],
+        "logprobs": 2,
+        "logprobs_mode": MODES,
+        "repetition_penalty": 1e30,
+    }
     how |= {"output": HISTORY, "bias": {3: 1e-40, 4: -1e-40, 5: 1.0}}
     expected = sample(logits, **how)
     with MODES[mode]():

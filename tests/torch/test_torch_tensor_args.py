@@ -13,8 +13,15 @@ from fastsample.inputs.arrays import in_form_of
 from fastsample.params.table import BY_NAME, STAGES
 from fastsample.params.validation import SCOPE_CODES
 from tests.support.case_loop import each
-from tests.support.engines import TESTED_ENGINES, Engine, Job, column_of, make_output, same_bits
-from tests.support.random_requests import FORMS, alike, random_request, restage
+from tests.support.engines import (
+    TESTED_ENGINES,
+    Engine,
+    SampleRequest,
+    column_of,
+    make_output,
+    same_bits,
+)
+from tests.support.random_requests import MODES, alike, random_request, restage
 from tests.support.random_rows import Rng, pick
 
 torch = pytest.importorskip("torch")
@@ -119,7 +126,7 @@ def test_reals_of_any_dtype(logits: torch.Tensor, dtype: str, flush: bool) -> No
     logits[:, ::2] = logits[:, 1::2]
     for name, numbers in {"temperature": [1e-40, 0.5, 1, 0], "min_p": [0.5, 1e-7, 0, 1]}.items():
         given = torch.tensor(numbers, dtype=getattr(torch, dtype))
-        how = {**PLACE, "logprobs": 1, "form": FORMS}
+        how = {**PLACE, "logprobs": 1, "logprobs_mode": MODES}
         expected = sample(logits, **how, **{name: given.double().tolist()})
         torch.set_flush_denormal(flush)
         try:
@@ -140,7 +147,13 @@ def test_a_bias_is_rounded_as_the_host_rounds_it(flush: bool) -> None:
         torch.tensor([2**54 + 2**30 + 1, -(2**54) - 2**30 - 1, 2**24 + 1, 0]),
     ):
         bias = {token: value for token, value in enumerate(values.tolist())}
-        how = {"temperature": 2.0**-126, "seed": 1, "position": 0, "logprobs": 4, "form": FORMS}
+        how = {
+            "temperature": 2.0**-126,
+            "seed": 1,
+            "position": 0,
+            "logprobs": 4,
+            "logprobs_mode": MODES,
+        }
         expected = sample(logits, **how, bias=bias)
         torch.set_flush_denormal(flush)
         try:
@@ -178,7 +191,7 @@ def typed_column(plan: np.ndarray, name: str) -> np.ndarray:
     return column_of(plan, name).astype(BY_NAME[name].dtype)
 
 
-def mixture(rng: Rng, request: Job) -> dict[str, Any]:
+def mixture(rng: Rng, request: SampleRequest) -> dict[str, Any]:
     """The arguments of `sample` for a request, each of them of the host or a tensor."""
     named = {number: name for name, number in SCOPE_CODES.items()}
     scopes = lay.scopes_of(request.plan)
@@ -214,9 +227,9 @@ def check_mixture(seed: tuple[int, ...]) -> int:
         if rng.random() < 0.4:
             make_constant(request.plan, name)
     count = int(rng.integers(0, min(4, request.vocabulary)))
-    expected = BASELINE.run(request, make_output(n_rows, forms=FORMS, top_count=count))
+    expected = BASELINE.run(request, make_output(n_rows, modes=MODES, top_count=count))
     logits = in_form_of(torch.empty(0), np.array(request.values))
-    found = sample(logits, **mixture(rng, request), logprobs=count, form=FORMS, **THERE)
+    found = sample(logits, **mixture(rng, request), logprobs=count, logprobs_mode=MODES, **THERE)
     for name in ("status", "kept_count", "logprobs", "ranks", "top_tokens", "top_logprobs"):
         assert same_bits(getattr(expected, name), getattr(found, name).numpy()), (seed, name)
     assert expected.tokens[:, 0].tolist() == found.tokens.tolist(), seed

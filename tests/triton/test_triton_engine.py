@@ -22,7 +22,14 @@ from tests.support.against_native import (
     compare_requests,
     compare_rows,
 )
-from tests.support.engines import Engine, Job, differing, make_output, make_plan, make_request
+from tests.support.engines import (
+    Engine,
+    SampleRequest,
+    differing,
+    make_output,
+    make_plan,
+    make_request,
+)
 from tests.support.random_requests import restage
 from tests.support.random_rows import Rng
 
@@ -75,7 +82,7 @@ ORDERS = (
 )
 
 
-def short(request: Job, rng: Rng) -> Job:
+def short(request: SampleRequest, rng: Rng) -> SampleRequest:
     """A request with small top_k, in every order of stages for which the top-k path is enough."""
     plan = request.plan.copy()
     borders = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256]
@@ -174,11 +181,17 @@ def same(one: Any, other: Any) -> None:
         assert found.numpy().tobytes() == expected.numpy().tobytes(), name
 
 
-FORMS = ("raw", "tempered", "processed")
+MODES = ("raw", "tempered", "processed")
 OUTPUTS: list[dict[str, Any]] = [
     {},
-    {"logprobs": 0, "form": FORMS},
-    {"logprobs": 2, "form": FORMS, "bias": {3: 5.0}, "output": [[1, 2]] * B, "valid_vocab": 690},
+    {"logprobs": 0, "logprobs_mode": MODES},
+    {
+        "logprobs": 2,
+        "logprobs_mode": MODES,
+        "bias": {3: 5.0},
+        "output": [[1, 2]] * B,
+        "valid_vocab": 690,
+    },
     {"n": 70},
     {"top_k": [1, 50, 3, 0, 256, 300]},
     {"temperature": 0, "top_k": 0},
@@ -225,7 +238,7 @@ def test_streams_and_seeds_by_row(logits: Any) -> None:
 def test_bad_rows_and_numbers_are_marked(logits: Any) -> None:
     logits[0, 3], logits[1, 4], logits[2] = torch.nan, torch.inf, -torch.inf
     logits.view(torch.int32)[3, 9] = -0x3FFFFF  # a NaN below every number, by its bits
-    how = {**USUAL, **PLACE, "logprobs": 1, "form": FORMS}
+    how = {**USUAL, **PLACE, "logprobs": 1, "logprobs_mode": MODES}
     how["top_p"] = [0.9, 0.9, 0.9, 0.9, 1.5, 0.9]
     for top_k in (50, 0):
         how["top_k"] = top_k

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines import reference
+from fastsample.engines.contract import SampleRequest
+from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
 from fastsample.params.parameters import SamplingParams
 
-from .result import bad_row
+from .result import require_valid_rows
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,8 @@ def _one_row(logits: Any) -> NDArray[np.float32]:
             f"`logits` must be one row of shape (V,), got {rows.values.shape} (pass `logits[0]`)"
         )
     row = reference.widen(rows.values[0])
-    status = reference.status(row)
-    if status != reference.OK:
-        raise bad_row({0: row}, rows.shape, np.array([status], dtype=np.uint8))
+    request = SampleRequest(rows.values, rows.vocabulary, make_plan(1), None)
+    require_valid_rows(request, np.array([reference.status(row)], np.uint8), rows.shape)
     return row
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fastsample.engines import resolve
-from fastsample.engines.execution import Told, as_told, check_n, marks
+from fastsample.engines.contract import LogprobRequest
 from fastsample.engines.plan import make_plan
 from fastsample.engines.torch.batch import Answer, Asked
 from fastsample.engines.torch.from_numpy import (
@@ -50,6 +50,7 @@ from fastsample.params.parameters import check_threads, resolve_rng_position
 from fastsample.params.table import BY_NAME
 from fastsample.params.validation import check_reduction, per_row
 
+from .arguments import invalid_mask, parse_draws, parse_logprobs
 from .result import SampleResult
 
 _PARAMETERS = {name: BY_NAME[name] for name in BY_NAME if BY_NAME[name].per_row}
@@ -76,11 +77,11 @@ def sample(logits: Any, given: dict[str, Any]) -> SampleResult:
         Of tensors on that device; the seed as it was given.
     """
     shape = shape_of(logits, given["valid_vocab"])
-    told = as_told(given["logprobs"], given["form"], shape.vocabulary)
+    request = parse_logprobs(given["logprobs"], given["logprobs_mode"], shape.vocabulary)
     if given["seed"] is None:
         given = {**given, **_fresh_place(given)}
     answer = Answer(*_answer(logits, given))
-    return _result(answer, shape, given, told)
+    return _result(answer, shape, given, request)
 
 
 def _fresh_place(given: dict[str, Any]) -> dict[str, Any]:
@@ -101,11 +102,11 @@ def _answer(logits: Tensor, given: dict[str, Any]) -> tuple[Tensor, ...]:
         }
     engine = resolve(given["engine"], given["isa"]).name
     require_exact(check_reduction(given["reduction"]))
-    marks(given["on_invalid"], 0)
+    invalid_mask(given["on_invalid"], 0)
     check_threads(given["n_threads"])
     shape = shape_of(logits, given["valid_vocab"])
-    told = as_told(given["logprobs"], given["form"], shape.vocabulary)
-    return tuple(call(_asked(logits, shape, given, told), engine))
+    request = parse_logprobs(given["logprobs"], given["logprobs_mode"], shape.vocabulary)
+    return tuple(call(_asked(logits, shape, given, request), engine))
 
 
 # Numbers of the host are worked out once, when a graph is made, and need not be looked into.
@@ -133,8 +134,10 @@ def _settled(value: Any, *, is_number: bool = False) -> Any:
 # ---------------------------------------------------------------- numbers
 
 
-def _asked(logits: Tensor, shape: Shape, given: dict[str, Any], told: Told) -> Asked:
-    draws = check_n(given["n"], told)
+def _asked(
+    logits: Tensor, shape: Shape, given: dict[str, Any], logprobs: LogprobRequest | None
+) -> Asked:
+    draws = parse_draws(given["n"], logprobs)
     tensors = {name: given[name] for name in _PARAMETERS if isinstance(given[name], Tensor)}
     for name, value in tensors.items():
         check_numbers(_PARAMETERS[name], value, shape.n_rows)
@@ -164,8 +167,8 @@ def _asked(logits: Tensor, shape: Shape, given: dict[str, Any], told: Told) -> A
         adjustments,
         stages_code(given["stages"]),
         draws,
-        tuple(FORMS.index(form) for form in told.forms),
-        told.logprobs or 0,
+        tuple(FORMS.index(mode) for mode in logprobs.modes) if logprobs else (),
+        logprobs.top_count if logprobs else 0,
     )
 
 
@@ -282,16 +285,18 @@ def _adjustments_of_host(
 # ---------------------------------------------------------------- what comes back
 
 
-def _result(answer: Answer, shape: Shape, given: dict[str, Any], told: Told) -> SampleResult:
+def _result(
+    answer: Answer, shape: Shape, given: dict[str, Any], logprobs: LogprobRequest | None
+) -> SampleResult:
     n, out, seed = given["n"], given["out"], given["seed"]
     tokens = answer.tokens.reshape(shape.tokens if n is None else (*shape.tokens, n))
     if out is not None:
         tokens = _written(out, tokens)
     kept_count, status = (part.reshape(shape.tokens) for part in (answer.kept_count, answer.status))
-    if told.logprobs is None:
+    if logprobs is None:
         return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
-    some = (len(told.forms), *shape.tokens) if told.by_form else shape.tokens
-    many = (*some, told.logprobs)
+    some = (len(logprobs.modes), *shape.tokens) if logprobs.has_mode_axis else shape.tokens
+    many = (*some, logprobs.top_count)
     return SampleResult(
         tokens,
         answer.logprobs.reshape(some),

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastsample.engines import resolve
-from fastsample.engines.contract import Job, KeptSets
-from fastsample.engines.execution import first_bad
+from fastsample.engines.contract import KeptSets, SampleRequest
+from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.arrays import dtype_of, in_form_of, is_tensor, minus_inf
-from fastsample.inputs.logits import Rows, as_rows
-from fastsample.inputs.logits_processors import Adjustments, make_adjustments
-from fastsample.params.parameters import check_threads
+from fastsample.inputs.logits import as_rows
+from fastsample.inputs.logits_processors import make_adjustments
 from fastsample.params.table import STAGES
 
-from .result import as_given, check_out
+from .result import as_caller_array, check_out, require_valid_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +59,7 @@ class KeptSet:
         # Every row keeps a token, so no two offsets are equal, as reduceat needs.
         totals = np.add.reduceat(masses, offsets[:-1]) if len(masses) else masses
         shares = masses / np.repeat(totals, np.diff(offsets))
-        return as_given(shares, shares.shape, torch=is_tensor(self.masses))
+        return as_caller_array(shares, shares.shape, torch=is_tensor(self.masses))
 
 
 def kept_set(
@@ -123,12 +121,8 @@ def kept_set(
     array([0, 2])
     """
     rows = as_rows(logits, valid_vocab)
-    found = _checked_and_found(
-        rows,
-        mask=mask,
-        bias=bias,
-        prompt=prompt,
-        output=output,
+    plan = make_plan(
+        len(rows.values),
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -141,13 +135,17 @@ def kept_set(
         presence_scope=presence_scope,
         min_keep=min_keep,
         stages=stages,
-        engine=engine,
-        isa=isa,
-        n_threads=n_threads,
     )
-    masses = found.masses.view(np.int64) if rows.torch else found.masses
-    parts = (found.tokens, masses, found.logits, found.offsets)
-    return KeptSet(*(as_given(part, part.shape, torch=rows.torch) for part in parts))
+    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, adjustments)
+    sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
+    masses = sets.masses.view(np.int64) if rows.torch else sets.masses
+    return KeptSet(
+        as_caller_array(sets.tokens, sets.tokens.shape, torch=rows.torch),
+        as_caller_array(masses, masses.shape, torch=rows.torch),
+        as_caller_array(sets.logits, sets.logits.shape, torch=rows.torch),
+        as_caller_array(sets.offsets, sets.offsets.shape, torch=rows.torch),
+    )
 
 
 def filter_logits(
@@ -219,12 +217,8 @@ def filter_logits(
         memory = np.empty(shape, rows.values.dtype)
     else:
         memory = check_out(out, shape, torch=rows.torch, dtype=dtype)
-    found = _checked_and_found(
-        rows,
-        mask=mask,
-        bias=bias,
-        prompt=prompt,
-        output=output,
+    plan = make_plan(
+        len(rows.values),
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
@@ -237,65 +231,38 @@ def filter_logits(
         presence_scope=presence_scope,
         min_keep=min_keep,
         stages=stages,
-        engine=engine,
-        isa=isa,
-        n_threads=n_threads,
     )
-    at = places(found.tokens, found.offsets)
-    values = rows.values[at]
-    if not (mask is None and bias is None and prompt is None and output is None):
-        values = _narrow(found.logits, at, values.dtype)
+    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, adjustments)
+    sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
+    kept = indices_of(sets)
+    values = rows.values[kept]
+    if adjustments is not None:
+        values = _rounded_to(values.dtype, sets, kept)
     memory[...] = minus_inf(memory.dtype)
-    (memory if rows.shape else memory[None])[at] = values
+    (memory if rows.shape else memory[None])[kept] = values
     return in_form_of(logits, memory) if out is None else out
 
 
-def _checked_and_found(
-    rows: Rows,
-    *,
-    mask: Any,
-    bias: Any,
-    prompt: Any,
-    output: Any,
-    engine: str | None,
-    isa: str | None,
-    n_threads: Any,
-    **settings: Any,
+def find_kept_sets(
+    request: SampleRequest, shape: tuple[int, ...], execution: Execution
 ) -> KeptSets:
-    """Check what the two functions of this room have in common, and find the kept sets."""
-    plan = make_plan(len(rows.values), **settings)
-    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
-    return find(rows, plan, adjustments, engine=engine, isa=isa, n_threads=n_threads)
+    """Find the kept sets, or raise for the first invalid row; `shape` as of `Rows`."""
+    sets, status = execution.kept_sets(request)
+    require_valid_rows(request, status, shape)
+    return sets
 
 
-def find(
-    rows: Rows,
-    plan: NDArray[np.void],
-    adjustments: Adjustments | None,
-    *,
-    engine: str | None,
-    isa: str | None,
-    n_threads: Any,
-) -> KeptSets:
-    """Find the kept sets, or raise for the first bad row."""
-    job = Job(rows.values, rows.vocabulary, plan, adjustments)
-    status = np.zeros(len(plan), np.uint8)
-    kept_sets = resolve(engine, isa).kept_sets
-    found = kept_sets(job, status, isa=isa, n_threads=check_threads(n_threads))
-    if np.count_nonzero(status):
-        raise first_bad(job, rows.shape, status)
-    return found
+def indices_of(sets: KeptSets) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row and the column of every kept token."""
+    return np.repeat(np.arange(len(sets.offsets) - 1), np.diff(sets.offsets)), sets.tokens
 
 
-def places(tokens: NDArray[np.int64], offsets: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """Row and column of each token."""
-    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), tokens
-
-
-def _narrow(
-    logits: NDArray[np.float32], at: tuple[NDArray[Any], ...], dtype: np.dtype[Any]
+def _rounded_to(
+    dtype: np.dtype[Any], sets: KeptSets, indices: tuple[NDArray[np.int64], ...]
 ) -> NDArray[Any]:
-    """Round adjusted logits to the dtype of the row, to nearest even."""
+    """Round processed logits to the dtype of the caller's, to nearest, ties to even."""
+    logits = sets.logits
     if dtype == np.uint16:
         bits = logits.view(np.uint32)
         narrow = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
@@ -308,6 +275,6 @@ def _narrow(
         first = int(np.flatnonzero(infinite)[0])
         raise ValueError(
             f"`logits` must have a dtype that holds them adjusted, got {logits[first]} for token "
-            f"{at[1][first]} of row {at[0][first]} (pass them in float32)"
+            f"{indices[1][first]} of row {indices[0][first]} (pass them in float32)"
         )
     return narrow

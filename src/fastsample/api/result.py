@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -11,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.engines.contract import LogprobRequest, SampleOutput, SampleRequest
 from fastsample.engines.reference import rows as reference_rows
+from fastsample.engines.reference.adjusted import adjusted_row
 from fastsample.inputs.arrays import memory_of
+from fastsample.inputs.logits import Rows
 
 
 class Status(IntEnum):
@@ -50,8 +52,8 @@ class SampleResult:
     """What `sample` returns: arrays, or tensors for torch logits.
 
     S is ``logits.shape[:-1]``: () for logits of shape (V,), whose arrays have no dimensions, or
-    (B,). With ``form`` a tuple of F forms, the four arrays about log-probabilities have a leading
-    axis F, in that order; they are None without ``logprobs``.
+    (B,). With ``logprobs_mode`` a tuple of F modes, the four arrays about log-probabilities have a
+    leading axis F, in that order; they are None without ``logprobs``.
 
     Attributes
     ----------
@@ -99,43 +101,49 @@ class SampleResult:
     seed: Any
 
 
-def bad_row(
-    values: Mapping[int, NDArray[np.float32]] | NDArray[np.float32],
-    shape: tuple[int, ...],
-    status: NDArray[np.uint8],
-    *,
-    adjusted: bool = False,
+def require_valid_rows(
+    request: SampleRequest, status: NDArray[np.uint8], shape: tuple[int, ...]
+) -> None:
+    """Raise for the first row of a request whose status is not OK; `shape` as of `Rows`."""
+    if np.count_nonzero(status):
+        raise invalid_row_error(request, status, shape)
+
+
+def invalid_row_error(
+    request: SampleRequest, status: NDArray[np.uint8], shape: tuple[int, ...]
 ) -> ValueError:
     """Make the error for the first row whose status is not OK.
 
     Parameters
     ----------
-    values : float32 logits by row
-        As the engine saw them: after adjusting, where there was any.
-    shape : tuple of int
-        () where there is one row, which then needs no number.
+    request : SampleRequest
     status : uint8 array of shape (B,)
-    adjusted : bool
-        Whether a mask, a bias or a penalty may be the cause.
+    shape : tuple of int
+        () where the logits are one row of shape (V,): the message then has no row number.
     """
     row = int(np.flatnonzero(status)[0])
     name = f"`logits` row {row}" if shape else "`logits`"
-    after = " after mask, bias and penalties" if adjusted else ""
+    after = "" if request.adjustments is None else " after mask, bias and penalties"
     if status[row] == Status.EMPTY:
         return ValueError(
             f"{name} is -inf at every token{after} (leave at least one token to draw)"
         )
-    logits = values[row]
-    bad = np.flatnonzero(np.isnan(logits) | (logits == np.inf))
-    if not len(bad):
-        return ValueError(
-            f"{name} held NaN or +inf and does no more: it was written during the call (keep other "
-            "threads from the logits until the call returns)"
-        )
-    token = int(bad[0])
+    logits = adjusted_row(request, row)
+    tokens = np.flatnonzero(np.isnan(logits) | (logits == np.inf))
+    if not len(tokens):
+        return written_during_call(name)
+    token = int(tokens[0])
     return ValueError(
         f"{name} holds {logits[token]} at token {token}{after} (a logit must be finite, or -inf to "
         "ban its token; look for an overflow in what made the row)"
+    )
+
+
+def written_during_call(name: str) -> ValueError:
+    """Make the error for logits that have changed between two reads of one call."""
+    return ValueError(
+        f"{name} changed while the call was reading it (keep other threads from writing the logits "
+        "until the call returns)"
     )
 
 
@@ -187,7 +195,47 @@ def _overlaps_itself(memory: NDArray[Any]) -> bool:
     return False
 
 
-def as_given(array: NDArray[Any], shape: tuple[int, ...], *, torch: bool) -> Any:
-    """Give an array the shape and the form that the caller expects: array or tensor."""
+def as_caller_array(array: NDArray[Any], shape: tuple[int, ...], *, torch: bool) -> Any:
+    """Return an array in a shape, as a tensor for the caller of torch logits."""
     shaped = array.reshape(shape)
     return sys.modules["torch"].from_numpy(shaped) if torch else shaped
+
+
+def make_result(
+    output: SampleOutput,
+    rows: Rows,
+    seed: Any,
+    tokens: Any,
+    logprob_request: LogprobRequest | None = None,
+) -> SampleResult:
+    """Return what an engine has written in the shapes and the array type of the caller.
+
+    Parameters
+    ----------
+    output : SampleOutput
+        With kept counts.
+    rows : Rows
+    seed : int or array of shape (B,)
+    tokens : array or tensor
+        As the caller gets them.
+    logprob_request : LogprobRequest or None
+    """
+    shape, torch = rows.shape, rows.torch
+    logprobs = ranks = top_tokens = top_logprobs = None
+    if logprob_request is not None and output.logprobs is not None:
+        modes, *arrays = output.logprobs
+        leading = (len(modes), *shape) if logprob_request.has_mode_axis else shape
+        logprobs, ranks, top_tokens, top_logprobs = (
+            as_caller_array(array, (*leading, *array.shape[2:]), torch=torch) for array in arrays
+        )
+    kept_count = output.kept_count
+    return SampleResult(
+        tokens,
+        logprobs,
+        ranks,
+        top_tokens,
+        top_logprobs,
+        None if kept_count is None else as_caller_array(kept_count, shape, torch=torch),
+        as_caller_array(output.status, shape, torch=torch),
+        seed,
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.engines.contract import Outcome, Step
+from fastsample.engines.contract import SampleOutput, Step
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import Adjustments, make_adjustments
@@ -26,7 +26,7 @@ class Batch:
     ids : tuple of int, or None for all sequences there are
     sequences : list of State
     plan : array of PLAN, shape (B,)
-    outcome : Outcome
+    outcome : SampleOutput
         Room for the tokens of a step that is told nothing else, used again by each.
     drawn : int64 array of shape (B,)
         The tokens in it.
@@ -45,14 +45,7 @@ class Batch:
         self.ids = ids
         self.sequences = sequences
         self.plan = np.concatenate([make_plan(0), *(one.settings for one in sequences)])
-        self.outcome = Outcome(
-            np.empty((n_rows, 1), np.int64),
-            np.zeros(n_rows, np.uint8),
-            None,
-            (),
-            *(np.empty((0, n_rows), np.float64), np.empty((0, n_rows), np.int64)),
-            *(np.empty((0, n_rows, 0), np.int64), np.empty((0, n_rows, 0), np.float64)),
-        )
+        self.outcome = SampleOutput.empty(n_rows)
         self.drawn = self.outcome.tokens.reshape(n_rows)
         self.outputs = [one.output for one in sequences]
         self.due: list[Tokens] = []

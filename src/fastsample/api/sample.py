@@ -8,21 +8,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastsample.engines import TENSOR_ENGINES, resolve
-from fastsample.engines.contract import Draw
-from fastsample.engines.execution import as_result, as_told, check_n, draw, marks
+from fastsample.engines import TENSOR_ENGINES, require_name
+from fastsample.engines.contract import Draw, SampleOutput, SampleRequest
+from fastsample.engines.execution import Execution
 from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
 from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits
 from fastsample.inputs.logits_processors import make_adjustments
-from fastsample.params.parameters import (
-    check_threads,
-    resolve_rng_position,
-)
+from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
 from fastsample.params.validation import check_reduction
 
-from .result import SampleResult, as_given, check_out
+from .arguments import invalid_mask, parse_draws, parse_logprobs
+from .result import (
+    SampleResult,
+    Status,
+    as_caller_array,
+    check_out,
+    make_result,
+    require_valid_rows,
+)
 
 
 def sample(
@@ -50,7 +55,7 @@ def sample(
     stages: tuple[str, ...] = STAGES,
     valid_vocab: int | None = None,
     logprobs: int | None = None,
-    form: str | tuple[str, ...] = "raw",
+    logprobs_mode: str | tuple[str, ...] = "raw",
     on_invalid: str = "raise",
     reduction: str = "exact",
     engine: str | None = None,
@@ -103,7 +108,7 @@ def sample(
         How many columns are tokens, where the rest is padding, which is not looked at.
     logprobs : int, optional
         Tell log-probabilities: the drawn token's, and those of so many top tokens; 0 for none.
-    form : {"raw", "tempered", "processed"} or tuple of these
+    logprobs_mode : {"raw", "tempered", "processed"} or tuple of these
         Of which law: the row as it came; after mask, bias and penalties, at the temperature; or
         what was drawn from, after the filters too. A tuple gives results an axis of its length.
     on_invalid : {"raise", "mark"}
@@ -168,149 +173,151 @@ def sample(
     >>> int(result.tokens), round(float(result.logprobs), 3), int(result.ranks), result.top_tokens
     (1, -2.17, 2, array([0, 1]))
     """
-    if mask is bias is prompt is output is n is valid_vocab is logprobs is out is None:
-        result = _plainly(
-            logits,
-            (seed, position, stream),
-            form,
-            on_invalid,
-            (engine, isa, n_threads, reduction),
-            stages,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            frequency_penalty=frequency_penalty,
-            presence_penalty=presence_penalty,
-            min_keep=min_keep,
-            repetition_scope=repetition_scope,
-            frequency_scope=frequency_scope,
-            presence_scope=presence_scope,
-        )
-        if result is not None:
-            return result
-    if is_tensor(logits) and _stays_there(logits, engine, on_invalid):
+    params = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "frequency_penalty": frequency_penalty,
+        "presence_penalty": presence_penalty,
+        "min_keep": min_keep,
+        "repetition_scope": repetition_scope,
+        "frequency_scope": frequency_scope,
+        "presence_scope": presence_scope,
+    }
+    device_engine = _device_engine(logits, engine, on_invalid)
+    if device_engine is not None:
         from . import device
 
         return device.sample(
             logits,
             {
-                **{"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p},
-                **{"seed": seed, "position": position, "stream": stream, "n": n},
-                **{"mask": mask, "bias": bias, "prompt": prompt, "output": output},
-                "repetition_penalty": repetition_penalty,
-                "frequency_penalty": frequency_penalty,
-                "presence_penalty": presence_penalty,
-                "repetition_scope": repetition_scope,
-                "frequency_scope": frequency_scope,
-                "presence_scope": presence_scope,
-                **{"min_keep": min_keep, "stages": stages, "valid_vocab": valid_vocab},
-                **{"logprobs": logprobs, "form": form, "reduction": reduction},
-                **{"on_invalid": on_invalid, "isa": isa, "n_threads": n_threads, "out": out},
-                "engine": engine if engine in TENSOR_ENGINES else "torch",
+                **params,
+                "stages": stages,
+                "seed": seed,
+                "position": position,
+                "stream": stream,
+                "n": n,
+                "mask": mask,
+                "bias": bias,
+                "prompt": prompt,
+                "output": output,
+                "valid_vocab": valid_vocab,
+                "logprobs": logprobs,
+                "logprobs_mode": logprobs_mode,
+                "on_invalid": on_invalid,
+                "reduction": reduction,
+                "engine": device_engine,
+                "isa": isa,
+                "n_threads": n_threads,
+                "out": out,
             },
         )
+    if mask is bias is prompt is output is n is valid_vocab is logprobs is out is None:
+        draw = _prepared(
+            engine,
+            isa,
+            n_threads,
+            reduction,
+            logprobs_mode,
+            on_invalid,
+            stages,
+            *params.values(),
+        )
+        result = None if draw is None else _draw(draw, logits, seed, position, stream)
+        if result is not None:
+            return result
     rows = as_rows(logits, valid_vocab)
     n_rows = len(rows.values)
-    told = as_told(logprobs, form, rows.vocabulary)
-    draws = check_n(n, told)
+    logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
+    draws = parse_draws(n, logprob_request)
     shape = rows.shape if n is None else (*rows.shape, draws)
-    destination = None if out is None else check_out(out, shape, torch=rows.torch)
-    bad = marks(on_invalid, n_rows)
-    reduction = check_reduction(reduction)
-    seed, position, stream = resolve_rng_position(n_rows, seed, position, stream, bad)
+    out_memory = None if out is None else check_out(out, shape, torch=rows.torch)
+    invalid = invalid_mask(on_invalid, n_rows)
+    mode = check_reduction(reduction)
+    seed, position, stream = resolve_rng_position(n_rows, seed, position, stream, invalid)
     plan = make_plan(
         n_rows,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        repetition_scope=repetition_scope,
-        frequency_scope=frequency_scope,
-        presence_scope=presence_scope,
-        min_keep=min_keep,
+        **params,
         stages=stages,
         seed=seed,
         position=position,
         stream=stream,
         draws=draws,
-        bad=bad,
+        bad=invalid,
     )
-    if bad is not None and isinstance(seed, np.ndarray):
-        seed[bad] = 0
-    outcome = draw(
-        rows,
-        plan,
-        make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output),
-        told,
-        draws=draws,
-        kept_count=True,
-        reduction=reduction,
-        engine=engine,
-        isa=isa,
-        n_threads=n_threads,
-        on_invalid=on_invalid,
-        bad=bad,
-    )
-    if destination is None:
-        return as_result(outcome, rows, seed, told, n=n)
-    destination[...] = outcome.tokens.reshape(shape)
-    return as_result(outcome, rows, seed, told, n=n, tokens=out)
+    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, adjustments, mode)
+    buffers = SampleOutput.empty(n_rows, draws=draws, kept_count=True, logprobs=logprob_request)
+    if invalid is not None:
+        buffers.status[invalid] = Status.BAD_PARAM
+        if isinstance(seed, np.ndarray):
+            seed[invalid] = 0
+    Execution.of(engine, isa, n_threads).sample(request, buffers)
+    if invalid is None:
+        require_valid_rows(request, buffers.status, rows.shape)
+    if out_memory is None:
+        tokens = as_caller_array(buffers.tokens, shape, torch=rows.torch)
+    else:
+        out_memory[...] = buffers.tokens.reshape(shape)
+        tokens = out
+    return make_result(buffers, rows, seed, tokens, logprob_request)
 
 
-def _stays_there(logits: Any, engine: Any, on_invalid: Any) -> bool:
-    """Tell whether a tensor is drawn from on its device, where nothing can be raised."""
-    if logits.is_cpu:
-        return engine in TENSOR_ENGINES and bool(on_invalid == "mark")
-    return engine in (None, "auto", *TENSOR_ENGINES)
+def _device_engine(logits: Any, engine: Any, on_invalid: Any) -> str | None:
+    """Return the engine for a tensor that is sampled on its device; None for all other logits.
 
-
-def _plainly(
-    logits: Any,
-    rng_position: tuple[Any, Any, Any],
-    form: Any,
-    on_invalid: Any,
-    options: tuple[Any, ...],
-    stages: Any,
-    **choices: Any,
-) -> SampleResult | None:
-    """Draw from one row as `sample` does, in a call that its engine has prepared; or None."""
-    seed, position, stream = rng_position
-    if seed is None or form != "raw" or on_invalid != "raise":
+    There an invalid row cannot be an error, so for a tensor on the CPU it must be marked.
+    """
+    if type(logits) is np.ndarray or not is_tensor(logits):
         return None
-    try:
-        prepared = _prepared(*options, stages, *choices.values())
-    except (TypeError, ValueError, RuntimeError):
-        return None
-    drawn = None
-    if prepared is not None:
-        try:
-            drawn = prepared(logits, seed, position, 0 if stream is None else stream)
-        except TypeError:
-            if is_tensor(logits) and not logits.is_cpu:
-                return None
-            raise
+    require_name("engine", engine)
+    if engine in TENSOR_ENGINES:
+        is_marked = isinstance(on_invalid, str) and on_invalid == "mark"
+        return engine if is_marked or not logits.is_cpu else None
+    return "torch" if engine in (None, "auto") and not logits.is_cpu else None
+
+
+def _draw(draw: Draw, logits: Any, seed: Any, position: Any, stream: Any) -> SampleResult | None:
+    """Sample one row in a call that its engine has prepared; None where it declines."""
+    drawn = draw(logits, seed, position, 0 if stream is None else stream)
     if drawn is None:
         return None
     tokens, kept_count, status, torch = drawn
     if torch:
-        tokens, kept_count, status = (as_given(one, (), torch=True) for one in drawn[:3])
+        tokens, kept_count, status = (as_caller_array(one, (), torch=True) for one in drawn[:3])
     return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
 
 
-@lru_cache(maxsize=256, typed=True)
-def _prepared(
-    engine: Any, isa: Any, n_threads: Any, reduction: Any, stages: Any, *choices: Any
-) -> Draw | None:
-    """Let an engine prepare calls with the same parameters; None where it does not."""
-    make_draw = resolve(engine, isa).make_draw
-    plan = uniform_plan(stages, dict(zip(CHOICES, choices, strict=True)))
-    if make_draw is None or plan is None:
+def _prepared(*key: Any) -> Draw | None:
+    """Return a call that an engine has prepared for these parameters, if it has.
+
+    Arguments with a mistake have none: the general path finds the mistake.
+    """
+    try:
+        return _prepare(*key)
+    except (TypeError, ValueError, RuntimeError):
         return None
-    threads = check_threads(n_threads) or 0
+
+
+@lru_cache(maxsize=256, typed=True)
+def _prepare(
+    engine: Any,
+    isa: Any,
+    n_threads: Any,
+    reduction: Any,
+    logprobs_mode: Any,
+    on_invalid: Any,
+    stages: Any,
+    *values: Any,
+) -> Draw | None:
+    execution = Execution.of(engine, isa, n_threads)
+    make_draw = execution.engine.make_draw
+    parse_logprobs(None, logprobs_mode, 1)
+    invalid = invalid_mask(on_invalid, 0)
+    plan = uniform_plan(stages, dict(zip(CHOICES, values, strict=True)))
+    if make_draw is None or plan is None or invalid is not None:
+        return None
     mode = check_reduction(reduction)
-    return make_draw(plan, MAX_VOCABULARY, memory_of_logits, isa, threads, mode)
+    return make_draw(plan, MAX_VOCABULARY, memory_of_logits, isa, execution.n_threads or 0, mode)

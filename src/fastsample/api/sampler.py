@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import resolve
-from fastsample.engines.contract import Job, Run, Step
-from fastsample.engines.execution import as_result, as_told, draw, first_bad, marks
+from fastsample.engines.contract import Run, SampleOutput, SampleRequest, Step
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits
 from fastsample.params.parameters import SamplingParams, check_threads
 from fastsample.params.validation import check_reduction
 
+from .arguments import invalid_mask, parse_logprobs
 from .latency import Latency
 from .members import Members
-from .result import SampleResult, as_given
+from .result import SampleResult, as_caller_array, make_result, require_valid_rows
 from .roster import Batch, Roster, as_ids
 from .turn import Turn
 
@@ -143,7 +143,8 @@ class Sampler(Members):
         )
         if isa is not None:
             # A step without rows, in which the engine refuses an instruction set that it lacks.
-            draw(as_rows(np.empty((0, 1), np.float32)), make_plan(0), None, engine=engine, isa=isa)
+            no_rows = SampleRequest(np.empty((0, 1), np.float32), 1, make_plan(0), None)
+            self._run(no_rows, SampleOutput.empty(0), isa=isa)
 
     @property
     def reduction(self) -> str:
@@ -225,12 +226,13 @@ class Sampler(Members):
             batch = self._roster.batch_of(len(rows.values), as_ids(sequences))
             batch.to_next_position()
             adjustments = batch.adjustments(rows, mask, bias)
-            job = Job(rows.values, rows.vocabulary, batch.plan, adjustments, self._reduction)
-            self._run(job, batch.outcome, isa=self._isa, n_threads=self._n_threads)
-            if np.count_nonzero(batch.outcome.status):
-                raise first_bad(job, rows.shape, batch.outcome.status)
+            request = SampleRequest(
+                rows.values, rows.vocabulary, batch.plan, adjustments, self._reduction
+            )
+            self._run(request, batch.outcome, isa=self._isa, n_threads=self._n_threads)
+            require_valid_rows(request, batch.outcome.status, rows.shape)
             tokens = batch.drawn.tolist()
-            drawn = as_given(batch.drawn.copy(), rows.shape, torch=rows.torch)
+            drawn = as_caller_array(batch.drawn.copy(), rows.shape, torch=rows.torch)
             self._prepare(batch)
             # Last: from here on the batch, and the memory of its tokens, are the next call's.
             self._roster.move_on(batch, tokens)
@@ -253,7 +255,7 @@ class Sampler(Members):
             self._turn.owner,
             memory_of_logits,
             as_ids,
-            as_given,
+            as_caller_array,
             None if self._latency is None else self._latency.memory,
             self._isa,
             self._n_threads or 0,
@@ -273,7 +275,7 @@ class Sampler(Members):
         mask: Any = None,
         bias: Any = None,
         logprobs: int | None = None,
-        form: str | tuple[str, ...] = "raw",
+        logprobs_mode: str | tuple[str, ...] = "raw",
         on_invalid: str = "raise",
     ) -> SampleResult:
         """Draw like a call of the sampler, and tell all that `fastsample.sample` tells.
@@ -282,7 +284,7 @@ class Sampler(Members):
         ----------
         logits, sequences, mask, bias
             As in a call.
-        logprobs, form, on_invalid
+        logprobs, logprobs_mode, on_invalid
             As in `fastsample.sample`. A sequence whose row is marked as bad gets no token and stays
             at its position.
 
@@ -308,26 +310,23 @@ class Sampler(Members):
         started = perf_counter_ns()
         with self._turn:
             rows = as_rows(logits, self._valid_vocab)
-            told = as_told(logprobs, form, rows.vocabulary)
-            marks(on_invalid, 0)
+            logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
+            invalid = invalid_mask(on_invalid, 0)
             batch = self._roster.batch_of(len(rows.values), as_ids(sequences))
             batch.to_next_position()
             adjustments = batch.adjustments(rows, mask, bias)
-            outcome = draw(
-                rows,
-                batch.plan,
-                adjustments,
-                told,
-                kept_count=True,
-                reduction=self._reduction,
-                engine=self._engine,
-                isa=self._isa,
-                n_threads=self._n_threads,
-                on_invalid=on_invalid,
+            request = SampleRequest(
+                rows.values, rows.vocabulary, batch.plan, adjustments, self._reduction
             )
-            tokens = outcome.tokens.ravel().tolist()
+            output = SampleOutput.empty(len(rows.values), kept_count=True, logprobs=logprob_request)
+            self._run(request, output, isa=self._isa, n_threads=self._n_threads)
+            if invalid is None:
+                require_valid_rows(request, output.status, rows.shape)
+            tokens = output.tokens.ravel().tolist()
             self._roster.move_on(batch, tokens)
-            result = as_result(outcome, rows, self._seed_of(batch, rows), told)
+            drawn = as_caller_array(output.tokens, rows.shape, torch=rows.torch)
+            seed = self._seed_of(batch, rows)
+            result = make_result(output, rows, seed, drawn, logprob_request)
             self._record(started, len(tokens) - tokens.count(-1))
         return result
 

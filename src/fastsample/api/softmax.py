@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastsample.engines import resolve
-from fastsample.engines.contract import Job
-from fastsample.engines.execution import NOTHING, draw, first_bad
+from fastsample.engines.contract import SampleOutput, SampleRequest
+from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
-from fastsample.params.parameters import check_threads
 from fastsample.params.table import REPETITION_PENALTY, TEMPERATURE
 from fastsample.params.validation import check_reduction, per_row
 
-from .result import as_given, check_out
+from .result import as_caller_array, check_out, require_valid_rows
 
 
 def softmax(
@@ -71,7 +69,7 @@ def softmax(
     array([[0.5, 0.5],
            [1. , 0. ]], dtype=float32)
     """
-    return _law("softmax", logits, temperature, reduction, out, "float32", engine, isa, n_threads)
+    return _apply("softmax", logits, temperature, reduction, out, "float32", engine, isa, n_threads)
 
 
 def log_softmax(
@@ -121,7 +119,7 @@ def log_softmax(
     >>> fastsample.log_softmax(np.array([0.0, 0.0, -500.0], dtype=np.float32))
     array([  -0.6931472,   -0.6931472, -500.69315  ], dtype=float32)
     """
-    return _law(
+    return _apply(
         "log_softmax", logits, temperature, reduction, out, "float32", engine, isa, n_threads
     )
 
@@ -172,7 +170,9 @@ def logsumexp(
     >>> fastsample.logsumexp(np.zeros((2, 8), dtype=np.float32)).round(6)
     array([2.079442, 2.079442])
     """
-    return _law("logsumexp", logits, temperature, reduction, out, "float64", engine, isa, n_threads)
+    return _apply(
+        "logsumexp", logits, temperature, reduction, out, "float64", engine, isa, n_threads
+    )
 
 
 _ABOVE_0 = replace(
@@ -183,8 +183,8 @@ _ABOVE_0 = replace(
 )
 
 
-def _law(
-    name: str,
+def _apply(
+    function: str,
     logits: Any,
     temperature: Any,
     reduction: str,
@@ -196,32 +196,31 @@ def _law(
 ) -> Any:
     rows = as_rows(logits)
     n_rows = len(rows.values)
-    shape: tuple[int, ...]
-    flat: tuple[int, ...]
-    if name == "logsumexp":
+    row_shape: tuple[int, ...] = (rows.vocabulary,)
+    if function == "logsumexp":
         _check_above_0(temperature, n_rows)
-        shape, flat = rows.shape, (n_rows,)
-    else:
-        shape, flat = (*rows.shape, rows.vocabulary), (n_rows, rows.vocabulary)
+        row_shape = ()
+    shape = (*rows.shape, *row_shape)
     memory = None if out is None else check_out(out, shape, torch=rows.torch, dtype=dtype)
+    mode = check_reduction(reduction)
     plan = make_plan(n_rows, temperature=temperature)
-    job = Job(rows.values, rows.vocabulary, plan, None, check_reduction(reduction))
-    how: dict[str, Any] = {"isa": isa, "n_threads": check_threads(n_threads)}
-    write_law = resolve(engine, isa).write_law
-    at_once = memory is not None and _takes_law(memory, rows.values)
-    if at_once and n_rows > 1:
-        # A greedy draw looks at every row and raises for a bad one, before anything is written. One
-        # row needs none: an engine looks at a row before it writes.
-        draw(rows, make_plan(n_rows, temperature=0.0), None, NOTHING, engine=engine, **how)
-    target = memory.reshape(flat) if memory is not None and at_once else np.empty(flat, dtype)
-    status = np.zeros(n_rows, np.uint8)
-    write_law(name, job, target, status, **how)
-    if np.count_nonzero(status):
-        raise first_bad(job, rows.shape, status)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, None, mode)
+    execution = Execution.of(engine, isa, n_threads)
+    is_direct = memory is not None and _is_safe_to_write(memory, rows.values)
+    if is_direct and n_rows > 1:
+        # A greedy draw reads every row and raises for an invalid one, before anything is written.
+        # One row needs none: an engine reads a row before it writes it.
+        greedy = request._replace(plan=make_plan(n_rows, temperature=0.0))
+        buffers = SampleOutput.empty(n_rows)
+        execution.sample(greedy, buffers)
+        require_valid_rows(greedy, buffers.status, rows.shape)
+    target = memory if is_direct and memory is not None else np.empty(shape, dtype)
+    status = execution.softmax(function, request, target.reshape((n_rows, *row_shape)))
+    require_valid_rows(request, status, rows.shape)
     if memory is None:
-        return as_given(target, shape, torch=rows.torch)
-    if not at_once:
-        memory[...] = target.reshape(shape)
+        return as_caller_array(target, shape, torch=rows.torch)
+    if not is_direct:
+        memory[...] = target
     return out
 
 
@@ -232,8 +231,8 @@ def _check_above_0(temperature: Any, n_rows: int) -> None:
         _ABOVE_0.one(temperature)
 
 
-def _takes_law(memory: NDArray[Any], values: NDArray[Any]) -> bool:
-    """Tell whether an engine can write to memory at once: without reading what it has written."""
+def _is_safe_to_write(memory: NDArray[Any], values: NDArray[Any]) -> bool:
+    """Return whether an engine can write to this memory without reading what it has written."""
     if not (memory.flags.c_contiguous and memory.flags.aligned):
         return False
     if not np.may_share_memory(memory, values):

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastsample.engines.contract import KeptSets
+from fastsample.engines.contract import KeptSets, SampleRequest
+from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.arrays import dtype_of, in_form_of, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.params.table import TOP_P
 from fastsample.params.validation import IntParameter, per_row
 
-from .filtering import find, places
-from .result import as_given, check_out
+from .filtering import find_kept_sets, indices_of
+from .result import as_caller_array, check_out, written_during_call
 
 
 class TopTokens(NamedTuple):
@@ -92,18 +93,21 @@ def top_k(
         high=rows.vocabulary,
         dtype=np.int64,
     )
-    each = per_row(k)
-    counts = check.column(k, n_rows) if each else np.full(n_rows, check.one(k))
-    shape = None if each else (*rows.shape, int(check.one(k)))
+    shape: tuple[int, ...] | None
+    if per_row(k):
+        counts, shape = check.column(k, n_rows), None
+    else:
+        counts, shape = np.full(n_rows, check.one(k)), (*rows.shape, int(check.one(k)))
     memory = None if out is None else _check_pair(out, shape, logits, rows)
     plan = make_plan(n_rows, top_k=counts)
-    found = find(rows, plan, None, engine=engine, isa=isa, n_threads=n_threads)
-    tokens, offsets = _filled_up(rows, found, counts.astype(np.int64))
-    values = rows.values[places(tokens, offsets)]
+    request = SampleRequest(rows.values, rows.vocabulary, plan, None)
+    sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
+    sets = _with_minus_inf(rows, sets, counts.astype(np.int64))
     if out is None or memory is None:
-        return _top_tokens(logits, rows, values, tokens, offsets, shape)
-    memory[0][...], memory[1][...] = values.reshape(shape), tokens.reshape(shape)
-    return TopTokens(*out, as_given(offsets, offsets.shape, torch=rows.torch))
+        return _top_tokens(logits, rows, sets, shape)
+    memory[0][...] = rows.values[indices_of(sets)].reshape(shape)
+    memory[1][...] = sets.tokens.reshape(shape)
+    return TopTokens(*out, as_caller_array(sets.offsets, sets.offsets.shape, torch=rows.torch))
 
 
 def top_p(
@@ -150,9 +154,9 @@ def top_p(
     n_rows = len(rows.values)
     p = _P.column(p, n_rows) if per_row(p) else _P.one(p)
     plan = make_plan(n_rows, top_p=p, temperature=temperature)
-    found = find(rows, plan, None, engine=engine, isa=isa, n_threads=n_threads)
-    values = rows.values[places(found.tokens, found.offsets)]
-    return _top_tokens(logits, rows, values, found.tokens, found.offsets)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, None)
+    sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
+    return _top_tokens(logits, rows, sets)
 
 
 _P = replace(TOP_P, name="p")
@@ -182,38 +186,39 @@ def _check_pair(
     return values, tokens
 
 
-def _filled_up(
-    rows: Rows, found: KeptSets, counts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Follow the kept tokens of a row by its first ones at -inf, as many as are lacking."""
-    lacking = counts - np.diff(found.offsets)
-    if not np.any(lacking):
-        return found.tokens, found.offsets
-    pieces = []
+def _with_minus_inf(rows: Rows, sets: KeptSets, counts: NDArray[np.int64]) -> KeptSets:
+    """Add a row's first tokens at -inf to its kept ones, up to its count.
+
+    Raises
+    ------
+    ValueError
+        A row has fewer tokens than its count: it was written during the call.
+    """
+    missing = counts - np.diff(sets.offsets)
+    if not np.any(missing):
+        return sets
+    parts = []
     for b in range(len(counts)):
-        pieces.append(found.tokens[found.offsets[b] : found.offsets[b + 1]])
-        if lacking[b]:
-            pieces.append(_at_minus_inf(rows, b)[: lacking[b]])
-    return np.concatenate(pieces), np.concatenate([[0], np.cumsum(counts)])
-
-
-def _at_minus_inf(rows: Rows, b: int) -> NDArray[np.int64]:
-    logits = rows.values[b, : rows.vocabulary]
-    return np.flatnonzero(logits == minus_inf(logits.dtype))
+        parts.append(sets.tokens[sets.offsets[b] : sets.offsets[b + 1]])
+        if missing[b]:
+            logits = rows.values[b, : rows.vocabulary]
+            banned = np.flatnonzero(logits == minus_inf(logits.dtype))[: missing[b]]
+            if len(banned) < missing[b]:
+                raise written_during_call(f"`logits` row {b}" if rows.shape else "`logits`")
+            parts.append(banned)
+    return sets._replace(
+        tokens=np.concatenate(parts), offsets=np.concatenate([[0], np.cumsum(counts)])
+    )
 
 
 def _top_tokens(
-    logits: Any,
-    rows: Rows,
-    values: NDArray[Any],
-    tokens: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    shape: tuple[int, ...] | None = None,
+    logits: Any, rows: Rows, sets: KeptSets, shape: tuple[int, ...] | None = None
 ) -> TopTokens:
-    """Give the answer the shape and the form that the caller expects; flat without a shape."""
-    shape = tokens.shape if shape is None else shape
+    """Return tokens and their logits in a shape, flat without one, as the caller's array type."""
+    values = rows.values[indices_of(sets)]
+    shape = sets.tokens.shape if shape is None else shape
     return TopTokens(
         in_form_of(logits, values.reshape(shape)),
-        as_given(tokens, shape, torch=rows.torch),
-        as_given(offsets, offsets.shape, torch=rows.torch),
+        as_caller_array(sets.tokens, shape, torch=rows.torch),
+        as_caller_array(sets.offsets, sets.offsets.shape, torch=rows.torch),
     )

@@ -1,6 +1,6 @@
 """The registry of engines: one record for each, what it needs and what it can do.
 
-An engine is a module with the functions of `contract`: `run`, `write_law` and `kept_sets`, and
+An engine is a module with the functions of `contract`: `run`, `write_softmax` and `kept_sets`, and
 `make_step` and `make_draw` where it can prepare calls that are repeated. All return the same bits.
 """
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fastsample.params.ops import Op
 from fastsample.params.table import STAGES
 
-from .contract import Draw, FindKeptSets, Job, Run, Step, WriteLaw
+from .contract import Draw, FindKeptSets, Run, SampleRequest, Step, WriteSoftmax
 
 
 class Engine(NamedTuple):
@@ -28,7 +28,7 @@ class Engine(NamedTuple):
 
     name: str
     run: Run
-    write_law: WriteLaw
+    write_softmax: WriteSoftmax
     kept_sets: FindKeptSets
     make_step: Callable[..., Step] | None
     make_draw: Callable[..., Draw] | None
@@ -179,11 +179,15 @@ def resolve(name: str | None = None, isa: str | None = None) -> Engine:
 
     Raises
     ------
+    TypeError
+        A name that is not a str.
     ValueError
         An unknown name, or an `isa` for an engine that has none.
     RuntimeError
         The engine is not installed, or "triton" has nothing to run on.
     """
+    require_name("engine", name)
+    require_name("isa", isa)
     if name is None or name == "auto":
         name = _automatic() if isa is None else "native"
     record = ENGINES.get(name)
@@ -202,6 +206,15 @@ def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     return _load(name)
 
 
+def require_name(argument: str, value: Any) -> None:
+    """Check that an argument which names an engine or an instruction set is a str or None."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(
+            f"`{argument}` must be a name or None, got {type(value).__name__} {value!r} (None "
+            "takes the fastest one)"
+        )
+
+
 def _automatic() -> str:
     names = (record.name for record in ENGINES.values() if record.is_automatic)
     return next(filter(is_installed, names))
@@ -213,7 +226,7 @@ def _load(name: str) -> Engine:
     return Engine(
         name,
         _refusing(name, module.run),
-        module.write_law,
+        module.write_softmax,
         _refusing(name, module.kept_sets),
         getattr(module, "make_step", None),
         getattr(module, "make_draw", None),
@@ -227,14 +240,14 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
 def _refusing(name: str, call: _Call) -> _Call:
-    """Check the plan of each job where an engine lacks an op."""
+    """Check the plan of each request where an engine lacks an op."""
     if ENGINES[name].ops == ALL_OPS:
         return call
 
     @wraps(call)
-    def checked(job: Job, *args: Any, **options: Any) -> Any:
-        require_stages(name, job.plan)
-        return call(job, *args, **options)
+    def checked(request: SampleRequest, *args: Any, **options: Any) -> Any:
+        require_stages(name, request.plan)
+        return call(request, *args, **options)
 
     return checked  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""What goes into an engine and what comes out of it: the records that every engine knows."""
+"""The contract of engines: what each gets and what it writes."""
 
 from __future__ import annotations
 
@@ -10,35 +10,42 @@ from numpy.typing import NDArray
 from fastsample.inputs.logits_processors import Adjustments, Csr
 
 __all__ = [
+    "LOGPROBS_MODES",
     "Adjustments",
     "Csr",
     "Draw",
     "FindKeptSets",
-    "Job",
     "KeptSets",
-    "Outcome",
+    "LogprobRequest",
+    "LogprobResult",
     "Run",
+    "SampleOutput",
+    "SampleRequest",
     "Step",
-    "WriteLaw",
+    "WriteSoftmax",
 ]
 
+LOGPROBS_MODES = ("raw", "tempered", "processed")
+"""Distributions that log-probabilities can be returned for: section 7 of the rule."""
+
 _KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
-"""What kernels call the logits, by the character of the array's dtype."""
+"""The dtype of logits by the character of their array's dtype."""
 
 
-class Job(NamedTuple):
-    """Rows to draw from, and how.
+class SampleRequest(NamedTuple):
+    """Rows of logits and how to sample from them, checked.
 
     Attributes
     ----------
     values : float32, float16 or uint16 array of shape (B, columns)
         uint16 holds the bits of bfloat16. Any strides and alignment; read only.
     vocabulary : int
-        How many columns are tokens; those past it are not looked at.
+        Columns from this one on are padding, and are not read.
     plan : array of PLAN, shape (B,), C-contiguous
     adjustments : Adjustments or None
     reduction : {"exact", "fixed", "fast"}
-        How masses add up: section 8 of the rule. Kept sets and their masses do not depend on it.
+        How masses are summed: section 8 of the rule. Kept sets and their masses do not depend on
+        it.
     """
 
     values: NDArray[Any]
@@ -49,52 +56,109 @@ class Job(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What the values hold: "float32", "float16" or "bfloat16"."""
+        """The dtype of the logits: "float32", "float16" or "bfloat16"."""
         return _KIND_OF[self.values.dtype.char]
 
 
-class Outcome(NamedTuple):
-    """Where an engine writes: C-contiguous arrays that the caller made.
-
-    A row from which nothing can be drawn has token -1, kept count 0, log-probabilities nan, rank 0
-    and top tokens -1. n is the number of draws, F that of `forms`, N that of top tokens.
+class LogprobRequest(NamedTuple):
+    """Which log-probabilities to return.
 
     Attributes
     ----------
-    tokens : int64 array of shape (B, n)
-        The draws of a row are made on the streams ``stream``, ``stream + 1``, ...
-    status : uint8 array of shape (B,)
-        In and out: a row that comes with a status other than 0 is left alone.
-    kept_count : int64 array of shape (B,), or None where it is not wanted
-    forms : tuple of str
-        Of "raw", "tempered" and "processed"; empty where n > 1.
+    modes : tuple of str
+        Of "raw", "tempered" and "processed", each at most once.
+    top_count : int
+        How many top tokens to return per row.
+    has_mode_axis : bool
+        Whether results have an axis for the modes.
+    """
+
+    modes: tuple[str, ...]
+    top_count: int
+    has_mode_axis: bool
+
+
+class LogprobResult(NamedTuple):
+    """Log-probabilities of the drawn tokens and of the top tokens, for F modes and N top tokens.
+
+    Attributes
+    ----------
+    modes : tuple of str
     logprobs : float64 array of shape (F, B)
     ranks : int64 array of shape (F, B)
     top_tokens : int64 array of shape (F, B, N)
     top_logprobs : float64 array of shape (F, B, N)
     """
 
-    tokens: NDArray[np.int64]
-    status: NDArray[np.uint8]
-    kept_count: NDArray[np.int64] | None
-    forms: tuple[str, ...]
+    modes: tuple[str, ...]
     logprobs: NDArray[np.float64]
     ranks: NDArray[np.int64]
     top_tokens: NDArray[np.int64]
     top_logprobs: NDArray[np.float64]
 
+    @classmethod
+    def empty(cls, modes: tuple[str, ...], n_rows: int, top_count: int) -> LogprobResult:
+        """Allocate the arrays for an engine to fill."""
+        shape = (len(modes), n_rows)
+        return cls(
+            modes,
+            np.empty(shape, np.float64),
+            np.empty(shape, np.int64),
+            np.empty((*shape, top_count), np.int64),
+            np.empty((*shape, top_count), np.float64),
+        )
+
+
+class SampleOutput(NamedTuple):
+    """What an engine writes: C-contiguous arrays that the caller has allocated.
+
+    A row from which nothing can be drawn gets token -1, kept count 0, log-probabilities nan, rank 0
+    and top tokens -1.
+
+    Attributes
+    ----------
+    tokens : int64 array of shape (B, n)
+        n draws per row, on the streams ``stream``, ``stream + 1``, ...
+    status : uint8 array of shape (B,)
+        Read and written: a row whose status is not 0 is skipped.
+    kept_count : int64 array of shape (B,), or None where it is not wanted
+    logprobs : LogprobResult, or None where none are wanted; always None for n > 1
+    """
+
+    tokens: NDArray[np.int64]
+    status: NDArray[np.uint8]
+    kept_count: NDArray[np.int64] | None = None
+    logprobs: LogprobResult | None = None
+
+    @classmethod
+    def empty(
+        cls,
+        n_rows: int,
+        *,
+        draws: int = 1,
+        kept_count: bool = False,
+        logprobs: LogprobRequest | None = None,
+    ) -> SampleOutput:
+        """Allocate the arrays for an engine to fill; every status is 0."""
+        return cls(
+            np.empty((n_rows, draws), np.int64),
+            np.zeros(n_rows, np.uint8),
+            np.empty(n_rows, np.int64) if kept_count else None,
+            LogprobResult.empty(logprobs.modes, n_rows, logprobs.top_count) if logprobs else None,
+        )
+
 
 class KeptSets(NamedTuple):
-    """The kept sets of a batch, laid end to end, each in section 3's order.
+    """The kept sets of a batch, concatenated, each in the order of section 3 of the rule.
 
     Attributes
     ----------
     tokens : int64 array of shape (N,)
     masses : uint64 array of shape (N,)
     logits : float32 array of shape (N,)
-        After adjusting.
+        After mask, bias and penalties.
     offsets : int64 array of shape (B + 1,)
-        Row b has ``tokens[offsets[b] : offsets[b + 1]]``; a bad row has none.
+        Row b has ``tokens[offsets[b] : offsets[b + 1]]``; an invalid row has none.
     """
 
     tokens: NDArray[np.int64]
@@ -107,38 +171,43 @@ class KeptSets(NamedTuple):
 
 
 class Run(Protocol):
-    """An engine's function that draws. It raises for nothing that a row holds."""
+    """An engine's function that draws. Values in a row are never an error: they set its status."""
 
     def __call__(
-        self, job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None
+        self,
+        request: SampleRequest,
+        out: SampleOutput,
+        *,
+        isa: str | None = None,
+        n_threads: int | None = None,
     ) -> None:
-        """Draw for every row of the job."""
+        """Draw for every row of the request."""
 
 
-class WriteLaw(Protocol):
-    """An engine's function that computes softmax and its kin."""
+class WriteSoftmax(Protocol):
+    """An engine's function for softmax, log_softmax and logsumexp."""
 
     def __call__(
         self,
         name: str,
-        job: Job,
+        request: SampleRequest,
         out: NDArray[Any],
         status: NDArray[np.uint8],
         *,
         isa: str | None = None,
         n_threads: int | None = None,
     ) -> None:
-        """Write the law of each whole row at its temperature, with no adjustment and no filter.
+        """Write a function of each row at its temperature, without processors and filters.
 
         Parameters
         ----------
         name : {"softmax", "log_softmax", "logsumexp"}
-        job : Job
-            Its plan gives the temperatures; above 0 for "logsumexp".
+        request : SampleRequest
+            Its plan has the temperatures; above 0 for "logsumexp".
         out : float32 array of shape (B, vocabulary), or float64 of shape (B,) for "logsumexp"
-            C-contiguous. Written where a row is good. It may lie exactly where `job.values` does.
+            C-contiguous. Written in valid rows. It may be the memory of `request.values`.
         status : uint8 array of shape (B,)
-            Comes as 0. Written: 1 for an invalid row, 2 for an empty one.
+            0 at first. Written: 1 for an invalid row, 2 for an empty one.
         """
 
 
@@ -147,7 +216,7 @@ class FindKeptSets(Protocol):
 
     def __call__(
         self,
-        job: Job,
+        request: SampleRequest,
         status: NDArray[np.uint8],
         *,
         isa: str | None = None,
@@ -157,9 +226,9 @@ class FindKeptSets(Protocol):
 
         Parameters
         ----------
-        job : Job
+        request : SampleRequest
         status : uint8 array of shape (B,)
-            In and out: a row that comes with a status other than 0 is left alone.
+            Read and written: a row whose status is not 0 is skipped.
         """
 
 

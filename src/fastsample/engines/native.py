@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from fastsample import _native
 
-from .contract import Adjustments, Job, KeptSets, Outcome
+from .contract import Adjustments, KeptSets, LogprobResult, SampleOutput, SampleRequest
 
 ISAS = _native.isa_usable()
 make_step = _native.Step
 make_draw = _native.Draw
 _NO_ADJUSTMENTS = Adjustments(None, None, None, None)
+_NO_LOGPROBS = LogprobResult.empty((), 0, 0)
 _LAWS: dict[str, Callable[..., None]] = {
     "softmax": _native.softmax,
     "log_softmax": _native.log_softmax,
@@ -23,66 +24,79 @@ _LAWS: dict[str, Callable[..., None]] = {
 }
 
 
-def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None) -> None:
+def run(
+    request: SampleRequest,
+    out: SampleOutput,
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> None:
     """Draw for every row, with the GIL released unless the call is brief.
 
     It is with up to 2,048 logits and draws, all rows together, and no histories to look at.
 
     Parameters
     ----------
-    job : Job
-    out : Outcome
+    request : SampleRequest
+    out : SampleOutput
         Written.
     isa : str or None
         The instruction set; None takes the process's own.
     n_threads : int or None
         None lets the kernels choose. The answers are the same for every number.
     """
-    values, vocabulary, plan, adjustments, reduction = job
+    values, vocabulary, plan, adjustments, reduction = request
     mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
     _native.sample(
         values,
-        job.kind,
+        request.kind,
         vocabulary,
         plan,
         mask,
         bias,
         prompt,
         output,
-        *out,
+        out.tokens,
+        out.status,
+        out.kept_count,
+        *(out.logprobs or _NO_LOGPROBS),
         isa,
         n_threads or 0,
         reduction,
     )
 
 
-def write_law(
+def write_softmax(
     name: str,
-    job: Job,
+    request: SampleRequest,
     out: NDArray[Any],
     status: NDArray[np.uint8],
     *,
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> None:
-    """Write the law of each whole row, as `WriteLaw` says."""
-    temperatures = np.ascontiguousarray(job.plan["temperature"])
+    """Write the law of each whole row, as `WriteSoftmax` says."""
+    temperatures = np.ascontiguousarray(request.plan["temperature"])
     _LAWS[name](
-        *(job.values, job.kind, job.vocabulary, temperatures),
-        *(out, status, isa, n_threads or 0, job.reduction),
+        *(request.values, request.kind, request.vocabulary, temperatures),
+        *(out, status, isa, n_threads or 0, request.reduction),
     )
 
 
 def kept_sets(
-    job: Job, status: NDArray[np.uint8], *, isa: str | None = None, n_threads: int | None = None
+    request: SampleRequest,
+    status: NDArray[np.uint8],
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
 ) -> KeptSets:
     """Find the kept set of each row, as `FindKeptSets` says."""
-    values, vocabulary, plan, adjustments, _ = job
+    values, vocabulary, plan, adjustments, _ = request
     mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
     return KeptSets(
         *_native.kept_sets(
             values,
-            job.kind,
+            request.kind,
             vocabulary,
             plan,
             mask,

@@ -13,7 +13,8 @@ from fastsample.api.filtering import kept_set
 from fastsample.api.sample import sample
 from fastsample.api.sampler import Sampler
 from fastsample.api.softmax import log_softmax, logsumexp, softmax
-from fastsample.engines.execution import Told, draw
+from fastsample.engines.contract import LogprobRequest, SampleOutput, SampleRequest
+from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
 from fastsample.inputs.logits_processors import make_adjustments
@@ -163,7 +164,7 @@ class Way:
             case.rows,
             **case.settings,
             logprobs=min(count, case.vocabulary),
-            form=forms,
+            logprobs_mode=forms,
             **self.choice,
             reduction=self.reduction,
         )
@@ -198,15 +199,11 @@ def seen_once(case: Case, reduction: str) -> Answer:
     rows = as_rows(case.rows)
     settings = {name: value for name, value in case.settings.items() if name not in ADJUSTED}
     adjusted = {name: case.settings.get(name) for name in ADJUSTED}
-    seen = draw(
-        rows,
-        make_plan(len(case.rows), **settings, draws=case.draws),
-        make_adjustments(rows, **adjusted),
-        Told(min(TOP, case.vocabulary), case.forms, True),
-        draws=case.draws,
-        kept_count=True,
-        reduction=reduction,
-        engine="reference",
-    )
-    told = (seen.logprobs, seen.ranks, seen.top_tokens, seen.top_logprobs)
+    plan = make_plan(len(case.rows), **settings, draws=case.draws)
+    adjustments = make_adjustments(rows, **adjusted)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, adjustments, reduction)
+    logprobs = LogprobRequest(case.forms, min(TOP, case.vocabulary), has_mode_axis=True)
+    seen = SampleOutput.empty(len(case.rows), draws=case.draws, kept_count=True, logprobs=logprobs)
+    Execution.of("reference", None, None).sample(request, seen)
+    told = None if seen.logprobs is None else seen.logprobs[1:]
     return Answer(tokens=seen.tokens, told=told, kept=seen.kept_count)

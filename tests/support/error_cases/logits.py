@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from fastsample import sample
+from fastsample import sample, top_k
+from fastsample.engines.execution import Execution
 from tests.support.error_cases import (
     ROW,
     ROWS,
@@ -18,6 +22,33 @@ from tests.support.error_cases import (
     rows_error,
     rows_with,
 )
+
+
+def call_while_written(name: str, call: Callable[[Any], Any], row: list[float]) -> None:
+    """Call a function with a row that becomes 0 when the engine has read it."""
+    logits, read = np.array(row, np.float32), getattr(Execution, name)
+
+    def read_and_write(*args: Any) -> Any:
+        result = read(*args)
+        logits[:] = 0
+        return result
+
+    with mock.patch.object(Execution, name, read_and_write):
+        call(logits)
+
+
+WRITTEN = [
+    ErrorCase(
+        lambda: call_while_written("sample", lambda row: sample(row, n=1), [1, np.nan]),
+        ValueError,
+        "`logits` changed while the call was reading it (keep other threads from writing the",
+    ),
+    ErrorCase(
+        lambda: call_while_written("kept_sets", lambda row: top_k(row, 2), [1, -np.inf]),
+        ValueError,
+        "`logits` changed while the call was reading it (keep other threads from writing the",
+    ),
+]
 
 LOGITS = [
     logits_error(
@@ -139,4 +170,4 @@ OUT = [
     ),
 ]
 
-ERROR_CASES = [*LOGITS, *OUT]
+ERROR_CASES = [*WRITTEN, *LOGITS, *OUT]

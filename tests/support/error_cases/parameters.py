@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastsample import Sampler, SamplingParams, sample
+from fastsample import Sampler, SamplingParams, kept_set, sample
 from tests.support.engines import NATIVE, native, without_modules
 from tests.support.error_cases import (
     ROW,
@@ -45,6 +45,7 @@ ENGINE = "be 'native', 'numba', 'reference', 'torch', 'triton', 'auto' or None, 
 TEMPERATURE = "be 0 or a finite number > 0, got"
 REDUCTION = 'be "exact", "fixed" or "fast", got'
 TOP_K = "be a count of tokens in [1, 2**63), or off, got"
+NUMBERS = np.zeros(2)
 SHAPE = "be a scalar or have shape (B,) = (4,), got"
 
 PARAMETERS = [
@@ -174,18 +175,32 @@ PARAMETERS = [
     rows_error("logprobs", 4, ValueError, "be in [0, V] = [0, 3], got 4 (how many top tokens"),
     rows_error("logprobs", 1.0, TypeError, "be an integer, got float 1.0 ("),
     rows_error(
-        "form", "log", ValueError, "be some of ('raw', 'tempered', 'processed'), each once, got"
+        "logprobs_mode",
+        "log",
+        ValueError,
+        "be some of ('raw', 'tempered', 'processed'), each once,",
     ),
     rows_error(
-        "form", ("raw", "raw"), ValueError, "be some of ('raw', 'tempered', 'processed'), each"
+        "logprobs_mode",
+        ("raw", "raw"),
+        ValueError,
+        "be some of ('raw', 'tempered', 'processed'), ",
     ),
     rows_error(
-        "form", (), ValueError, "be some of ('raw', 'tempered', 'processed'), each once, got ()"
+        "logprobs_mode",
+        (),
+        ValueError,
+        "be some of ('raw', 'tempered', 'processed'), each once",
     ),
-    rows_error("form", ["raw"], TypeError, "be a name or a tuple of names, got list ['raw'] (they"),
+    rows_error(
+        "logprobs_mode", ["raw"], TypeError, "be a name or a tuple of names, got list ['raw']"
+    ),
     rows_error(
         "on_invalid", "skip", ValueError, 'be "raise" or "mark", got \'skip\' ("mark" gives a'
     ),
+    row_error("logprobs_mode", NUMBERS, TypeError, "be a name or a tuple of names, got ndarray "),
+    row_error("logprobs_mode", (NUMBERS,), TypeError, "be a name or a tuple of names, got tuple "),
+    row_error("on_invalid", NUMBERS, ValueError, 'be "raise" or "mark", got array([0., 0.]) ('),
     rows_error(
         "reduction", "exakt", ValueError, f"{REDUCTION} 'exakt' (\"exact\", the default, adds int"
     ),
@@ -216,6 +231,13 @@ PARAMETERS = [
 ]
 
 ENGINES = [
+    *(
+        row_error(name, value, TypeError, f"be a name or None, got {type(value).__name__} ")
+        for name in ("engine", "isa")
+        for value in (NUMBERS, [], {}, 0)
+    ),
+    ErrorCase(lambda: Sampler(engine=NUMBERS), TypeError, "`engine` must be a name or None, got "),
+    ErrorCase(lambda: kept_set(ROW, isa=NUMBERS), TypeError, "`isa` must be a name or None, got "),
     rows_error("engine", "cuda", ValueError, f"{ENGINE} 'cuda' (None takes the fastest one)"),
     ErrorCase(
         lambda: sample(ROW, engine="reference", isa="baseline"),
@@ -259,7 +281,6 @@ def native_error_cases() -> list[ErrorCase]:
         ErrorCase(
             lambda: sample(ROW, isa=missing), RuntimeError, f"{missing!r} cannot run on this"
         ),
-        ErrorCase(lambda: sample(ROW, isa=[]), ValueError, "got []; usable here: "),
         ErrorCase(lambda: Sampler(isa="sse9"), ValueError, "got 'sse9'; usable here: "),
         ErrorCase(lambda: Sampler(isa=missing), RuntimeError, f"{missing!r} cannot run on this"),
     ]

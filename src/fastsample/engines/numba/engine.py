@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines.contract import Job, KeptSets, Outcome
+from fastsample.engines.contract import KeptSets, LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.reference import rows as reference
 
 from .fixed import FixedRow
@@ -28,58 +28,68 @@ from .softmax import kept_law, log_total, whole_law
 _ROWS: dict[str, type[Row]] = {"exact": Row, "fixed": FixedRow, "fast": FixedRow}
 
 
-def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None) -> None:
+def run(
+    request: SampleRequest,
+    out: SampleOutput,
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> None:
     """Draw for every row.
 
     Parameters
     ----------
-    job : Job
-    out : Outcome
+    request : SampleRequest
+    out : SampleOutput
         Written.
     isa, n_threads : ignored
         Here for the shape of the door: Numba compiles for this processor, and rows take turns.
     """
     _write_nothing(out)
     with DefaultMode():
-        for b, settings in enumerate(row_params(job.plan)):
+        for b, settings in enumerate(row_params(request.plan)):
             if out.status[b] == reference.OK:
-                row = _ROWS[job.reduction](_adjusted(job, b, settings))
+                row = _ROWS[request.reduction](_adjusted(request, b, settings))
                 out.status[b] = row.status
                 if row.status == reference.OK:
-                    _write_row(job, out, b, row, settings)
+                    _write_row(request, out, b, row, settings)
 
 
-def write_law(
+def write_softmax(
     name: str,
-    job: Job,
+    request: SampleRequest,
     out: NDArray[Any],
     status: NDArray[np.uint8],
     *,
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> None:
-    """Write the law of each whole row, as `WriteLaw` says; `isa` and `n_threads` as in `run`."""
+    """Write softmax, log_softmax or logsumexp of each row, as `WriteSoftmax` says."""
     with DefaultMode():
-        for b, settings in enumerate(row_params(job.plan)):
-            row = _ROWS[job.reduction](_as_it_came(job, b))
+        for b, settings in enumerate(row_params(request.plan)):
+            row = _ROWS[request.reduction](_as_it_came(request, b))
             status[b] = row.status
             if row.status == reference.OK:
                 _LAWS[name](row, reference.to_float32(settings.temperature), out[b : b + 1])
 
 
 def kept_sets(
-    job: Job, status: NDArray[np.uint8], *, isa: str | None = None, n_threads: int | None = None
+    request: SampleRequest,
+    status: NDArray[np.uint8],
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
 ) -> KeptSets:
     """Find the kept set of each row, as `FindKeptSets` says; `isa` and `n_threads` as in `run`."""
     found: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     masses: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
-    offsets = np.zeros(len(job.plan) + 1, np.int64)
+    offsets = np.zeros(len(request.plan) + 1, np.int64)
     with DefaultMode():
-        for b, settings in enumerate(row_params(job.plan)):
+        for b, settings in enumerate(row_params(request.plan)):
             offsets[b + 1] = offsets[b]
             if status[b] != reference.OK:
                 continue
-            row = Row(_adjusted(job, b, settings))
+            row = Row(_adjusted(request, b, settings))
             status[b] = row.status
             if row.status == reference.OK:
                 cut, law = _cut(row, settings)
@@ -93,20 +103,20 @@ def kept_sets(
 # ---------------------------------------------------------------- rows
 
 
-def _as_it_came(job: Job, b: int) -> NDArray[np.float32]:
+def _as_it_came(request: SampleRequest, b: int) -> NDArray[np.float32]:
     """A row's tokens as float32, contiguous and aligned: where they lie, if they are."""
-    row = job.values[b, : job.vocabulary]
+    row = request.values[b, : request.vocabulary]
     if row.dtype == np.float32 and row.flags.c_contiguous and row.flags.aligned:
         return row
     return np.ascontiguousarray(reference.widen(row))
 
 
-def _adjusted(job: Job, b: int, settings: RowParams) -> NDArray[np.float32]:
-    row = _as_it_came(job, b)
-    if job.adjustments is None:
+def _adjusted(request: SampleRequest, b: int, settings: RowParams) -> NDArray[np.float32]:
+    row = _as_it_came(request, b)
+    if request.adjustments is None:
         return row
     row = np.array(row)
-    adjust(row, job.adjustments, b, settings)
+    adjust(row, request.adjustments, b, settings)
     return row
 
 
@@ -120,45 +130,49 @@ def _cut(row: Row, settings: RowParams) -> tuple[int, Law]:
 # ---------------------------------------------------------------- draws
 
 
-def _write_nothing(out: Outcome) -> None:
+def _write_nothing(out: SampleOutput) -> None:
     out.tokens[:] = -1
     if out.kept_count is not None:
         out.kept_count[:] = 0
-    out.logprobs[:], out.ranks[:] = np.nan, 0
-    out.top_tokens[:], out.top_logprobs[:] = -1, np.nan
+    if out.logprobs is not None:
+        out.logprobs.logprobs[:], out.logprobs.ranks[:] = np.nan, 0
+        out.logprobs.top_tokens[:], out.logprobs.top_logprobs[:] = -1, np.nan
 
 
-def _write_row(job: Job, out: Outcome, b: int, row: Row, settings: RowParams) -> None:
+def _write_row(
+    request: SampleRequest, out: SampleOutput, b: int, row: Row, settings: RowParams
+) -> None:
     cut, law = _cut(row, settings)
     place = tuple(map(np.uint64, (settings.seed, settings.position, settings.stream)))
     row.draw(cut, law, place, out.tokens[b])
     if out.kept_count is not None:
         out.kept_count[b] = row.count(cut)
-    for at, form in enumerate(out.forms):
-        _tell(job, out, (at, b), form, row, cut, law, settings)
+    if out.logprobs is not None:
+        token = int(out.tokens[b, 0])
+        for m, mode in enumerate(out.logprobs.modes):
+            source = row
+            if mode == "raw" and request.adjustments is not None:
+                source = _ROWS[request.reduction](_as_it_came(request, b))
+            if source.status == reference.OK:
+                _write_logprobs(out.logprobs, (m, b), source, token, cut, law, settings)
 
 
-def _tell(
-    job: Job,
-    out: Outcome,
+def _write_logprobs(
+    out: LogprobResult,
     at: tuple[int, int],
-    form: str,
     row: Row,
+    token: int,
     cut: int,
     law: Law,
     settings: RowParams,
 ) -> None:
-    """Write what the law of one form says of the row's first draw, and of its first tokens."""
-    b = at[1]
-    if form == "raw" and job.adjustments is not None:
-        row = _ROWS[job.reduction](_as_it_came(job, b))
-    if row.status != reference.OK:
-        return
-    temperature = 1.0 if form == "raw" else reference.to_float32(settings.temperature)
-    drawn = row.key_of_token(int(out.tokens[b, 0]))
+    """Write the log-probabilities of a token and of the row's top tokens in one mode."""
+    mode = out.modes[at[0]]
+    temperature = 1.0 if mode == "raw" else reference.to_float32(settings.temperature)
+    drawn = row.key_of_token(token)
     first = row.first(out.top_tokens.shape[2])
     keys = np.concatenate([np.array([drawn]), first])
-    if form == "processed" or temperature == 0:
+    if mode == "processed" or temperature == 0:
         logprobs = kept_law(row, cut, law, keys)
     else:
         logprobs = whole_law(row, temperature, keys)

@@ -1,4 +1,4 @@
-"""One row of a job as float32: as it came, and as it is drawn from after section 2."""
+"""One row of a request as float32: as it came, and as it is drawn from after section 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines.contract import Job
+from fastsample.engines.contract import SampleRequest
 
 from . import rows as reference_rows
 
@@ -15,21 +15,21 @@ _SCOPES: dict[int, reference_rows.Scope] = {-1: "all", -2: "prompt", -3: "output
 _PENALTIES = ("repetition", "frequency", "presence")
 
 
-def row_as_it_came(job: Job, b: int) -> NDArray[np.float32]:
+def row_as_it_came(request: SampleRequest, b: int) -> NDArray[np.float32]:
     """A row's tokens as float32."""
-    return reference_rows.widen(job.values[b, : job.vocabulary])
+    return reference_rows.widen(request.values[b, : request.vocabulary])
 
 
-def adjusted_row(job: Job, b: int) -> NDArray[np.float32]:
+def adjusted_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
     """A row after section 2."""
-    row = row_as_it_came(job, b)
-    if job.adjustments is None:
+    row = row_as_it_came(request, b)
+    if request.adjustments is None:
         return reference_rows.read(row)
-    mask, bias, prompt, output = job.adjustments
+    mask, bias, prompt, output = request.adjustments
     penalties: dict[str, Any] = {}
     for name in _PENALTIES:
-        scope = int(job.plan[b][f"{name}_scope"])
-        penalties[f"{name}_penalty"] = float(job.plan[b][f"{name}_penalty"])
+        scope = int(request.plan[b][f"{name}_scope"])
+        penalties[f"{name}_penalty"] = float(request.plan[b][f"{name}_penalty"])
         penalties[f"{name}_scope"] = _SCOPES.get(scope, scope)
     return reference_rows.adjust(
         row,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines import reference
-from fastsample.engines.contract import Job, KeptSets, Outcome
+from fastsample.engines.contract import KeptSets, LogprobResult, SampleOutput, SampleRequest
 from fastsample.params.table import STAGES
 
 from . import logprobs as reference_laws
@@ -22,54 +22,64 @@ _LAWS: dict[str, Callable[[NDArray[np.float32], float, str], Any]] = {
 }
 
 
-def run(job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None) -> None:
+def run(
+    request: SampleRequest,
+    out: SampleOutput,
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> None:
     """Draw for every row.
 
     Parameters
     ----------
-    job : Job
-    out : Outcome
+    request : SampleRequest
+    out : SampleOutput
         Written.
     isa, n_threads : ignored
         Here for the shape of the door: this engine has no kernels and no threads.
     """
-    for b in range(len(job.values)):
+    for b in range(len(request.values)):
         _write_nothing(out, b)
         if out.status[b] != reference.OK:
             continue
-        row = adjusted_row(job, b)
+        row = adjusted_row(request, b)
         out.status[b] = reference.status(row)
         if out.status[b] == reference.OK:
-            _write_row(job, out, b, row)
+            _write_row(request, out, b, row)
 
 
-def write_law(
+def write_softmax(
     name: str,
-    job: Job,
+    request: SampleRequest,
     out: NDArray[Any],
     status: NDArray[np.uint8],
     *,
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> None:
-    """Write the law of each whole row, as `WriteLaw` says; `isa` and `n_threads` as in `run`."""
-    for b, settings in enumerate(job.plan):
-        row = row_as_it_came(job, b)
+    """Write softmax, log_softmax or logsumexp of each row, as `WriteSoftmax` says."""
+    for b, settings in enumerate(request.plan):
+        row = row_as_it_came(request, b)
         status[b] = reference.status(row)
         if status[b] == reference.OK:
-            out[b] = _LAWS[name](row, float(settings["temperature"]), job.reduction)
+            out[b] = _LAWS[name](row, float(settings["temperature"]), request.reduction)
 
 
 def kept_sets(
-    job: Job, status: NDArray[np.uint8], *, isa: str | None = None, n_threads: int | None = None
+    request: SampleRequest,
+    status: NDArray[np.uint8],
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
 ) -> KeptSets:
     """Find the kept set of each row, as `FindKeptSets` says; `isa` and `n_threads` as in `run`."""
     tokens: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     masses: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
     logits: list[NDArray[np.float32]] = [np.empty(0, np.float32)]
-    offsets = np.zeros(len(job.plan) + 1, np.int64)
-    for b, settings in enumerate(job.plan):
-        row = adjusted_row(job, b)
+    offsets = np.zeros(len(request.plan) + 1, np.int64)
+    for b, settings in enumerate(request.plan):
+        row = adjusted_row(request, b)
         status[b] = status[b] or reference.status(row)
         offsets[b + 1] = offsets[b]
         if status[b] == reference.OK:
@@ -91,50 +101,52 @@ def filters(row: np.void) -> dict[str, Any]:
     return {**values, "min_keep": int(row["min_keep"]), "stages": tuple(names)}
 
 
-def _write_nothing(out: Outcome, b: int) -> None:
+def _write_nothing(out: SampleOutput, b: int) -> None:
     out.tokens[b] = -1
     if out.kept_count is not None:
         out.kept_count[b] = 0
-    for at in range(len(out.forms)):
-        out.logprobs[at, b], out.ranks[at, b] = np.nan, 0
-        out.top_tokens[at, b], out.top_logprobs[at, b] = -1, np.nan
+    if out.logprobs is not None:
+        out.logprobs.logprobs[:, b], out.logprobs.ranks[:, b] = np.nan, 0
+        out.logprobs.top_tokens[:, b], out.logprobs.top_logprobs[:, b] = -1, np.nan
 
 
-def _write_row(job: Job, out: Outcome, b: int, row: NDArray[np.float32]) -> None:
-    seen = reference.trace(row, **filters(job.plan[b]), reduction=job.reduction)
-    _write_draws(job, b, seen, out.tokens[b])
+def _write_row(request: SampleRequest, out: SampleOutput, b: int, row: NDArray[np.float32]) -> None:
+    seen = reference.trace(row, **filters(request.plan[b]), reduction=request.reduction)
+    _write_draws(request, b, seen, out.tokens[b])
     if out.kept_count is not None:
         out.kept_count[b] = seen.kept
-    for at, form in enumerate(out.forms):
-        told = _tell(job, b, row, seen, form, int(out.tokens[b, 0]), out.top_tokens.shape[2])
-        out.logprobs[at, b], out.ranks[at, b] = told.logprob, told.rank
-        out.top_tokens[at, b], out.top_logprobs[at, b] = told.top_tokens, told.top_logprobs
+    if out.logprobs is not None:
+        _write_logprobs(request, out.logprobs, b, row, seen, int(out.tokens[b, 0]))
 
 
-def _write_draws(job: Job, b: int, seen: reference.Trace, tokens: NDArray[np.int64]) -> None:
+def _write_draws(
+    request: SampleRequest, b: int, seen: reference.Trace, tokens: NDArray[np.int64]
+) -> None:
     kept = reference.by_token(seen)
-    seed, position, stream = (int(job.plan[b][name]) for name in ("seed", "position", "stream"))
+    seed, position, stream = (int(request.plan[b][name]) for name in ("seed", "position", "stream"))
     for n in range(len(tokens)):
         u = reference.uniform(seed, position, stream + n)
-        tokens[n] = reference.draw(*kept, u, job.reduction)
+        tokens[n] = reference.draw(*kept, u, request.reduction)
 
 
-def _tell(
-    job: Job,
+def _write_logprobs(
+    request: SampleRequest,
+    out: LogprobResult,
     b: int,
     row: NDArray[np.float32],
     seen: reference.Trace,
-    form: str,
     token: int,
-    count: int,
-) -> reference_laws.Told:
-    """What the law of one form says of the token."""
-    if form == "raw":
-        row = row_as_it_came(job, b)
-        law = reference_laws.raw(row, job.reduction)
-    elif form == "tempered":
-        temperature = float(job.plan[b]["temperature"])
-        law = reference_laws.tempered(row, temperature, job.reduction)
-    else:
-        law = reference_laws.processed(seen)
-    return reference_laws.tell(row, law, token, count)
+) -> None:
+    top_count = out.top_tokens.shape[2]
+    for m, mode in enumerate(out.modes):
+        logits = row_as_it_came(request, b) if mode == "raw" else row
+        if mode == "raw":
+            law = reference_laws.raw(logits, request.reduction)
+        elif mode == "tempered":
+            temperature = float(request.plan[b]["temperature"])
+            law = reference_laws.tempered(row, temperature, request.reduction)
+        else:
+            law = reference_laws.processed(seen)
+        told = reference_laws.tell(logits, law, token, top_count)
+        out.logprobs[m, b], out.ranks[m, b] = told.logprob, told.rank
+        out.top_tokens[m, b], out.top_logprobs[m, b] = told.top_tokens, told.top_logprobs

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fastsample.engines.contract import Job, KeptSets, Outcome
+from fastsample.engines.contract import KeptSets, SampleOutput, SampleRequest
 from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
 from fastsample.params.table import STAGES
 
@@ -61,44 +61,52 @@ class Doors(NamedTuple):
     device: torch.device
 
     def run(
-        self, job: Job, out: Outcome, *, isa: str | None = None, n_threads: int | None = None
+        self,
+        request: SampleRequest,
+        out: SampleOutput,
+        *,
+        isa: str | None = None,
+        n_threads: int | None = None,
     ) -> None:
         """Draw for every row.
 
         Parameters
         ----------
-        job : Job
-        out : Outcome
+        request : SampleRequest
+        out : SampleOutput
             Written.
         isa, n_threads : ignored
             Here for the shape of the door: torch has threads of its own.
         """
-        require_exact(job.reduction)
-        draws, top_count = out.tokens.shape[1], out.top_tokens.shape[2]
-        for some in _batches(job):
-            asked = self._asked(job, some, out.status, draws, out.forms, top_count)
+        require_exact(request.reduction)
+        draws, result = out.tokens.shape[1], out.logprobs
+        forms = result.modes if result else ()
+        top_count = result.top_tokens.shape[2] if result else 0
+        for some in _batches(request):
+            asked = self._asked(request, some, out.status, draws, forms, top_count)
             answer = Answer(*(part.cpu().numpy() for part in self.sample(asked)))
             came = out.status[some]
             out.tokens[some] = answer.tokens
             out.status[some] = np.where(came == OK, answer.status, came)
             if out.kept_count is not None:
                 out.kept_count[some] = answer.kept_count
-            out.logprobs[:, some], out.ranks[:, some] = answer.logprobs, answer.ranks
-            out.top_tokens[:, some] = answer.top_tokens
-            out.top_logprobs[:, some] = answer.top_logprobs
+            if result is not None:
+                result.logprobs[:, some], result.ranks[:, some] = answer.logprobs, answer.ranks
+                result.top_tokens[:, some] = answer.top_tokens
+                result.top_logprobs[:, some] = answer.top_logprobs
 
     def kept_sets(
         self,
-        job: Job,
+        request: SampleRequest,
         status: NDArray[np.uint8],
         *,
         isa: str | None = None,
         n_threads: int | None = None,
     ) -> KeptSets:
         """Find the kept set of each row, as `FindKeptSets` says: so many first tokens."""
-        found: list[tuple[NDArray[Any], ...]] = [_NO_TOKENS] * len(job.plan)
-        for some in _batches(job):
-            asked = self._asked(job, some, status)
+        found: list[tuple[NDArray[Any], ...]] = [_NO_TOKENS] * len(request.plan)
+        for some in _batches(request):
+            asked = self._asked(request, some, status)
             answer = self.sample(asked)
             came, counts = status[some], answer.kept_count.cpu().numpy()
             status[some] = np.where(came == OK, answer.status.cpu().numpy(), came)
@@ -117,19 +125,21 @@ class Doors(NamedTuple):
 
     def _asked(
         self,
-        job: Job,
+        request: SampleRequest,
         some: NDArray[np.int64],
         status: NDArray[np.uint8],
         draws: int = 1,
         forms: tuple[str, ...] = (),
         top_count: int = 0,
     ) -> Asked:
-        plan = job.plan[some]
-        *parts, scopes = adjustments_of(job.adjustments, some, scopes_of(plan))
+        plan = request.plan[some]
+        *parts, scopes = adjustments_of(request.adjustments, some, scopes_of(plan))
         there = (None if part is None else part.to(self.device) for part in parts)
         return Asked(
-            _tensor(job.values if len(some) == len(job.plan) else job.values[some]).to(self.device),
-            job.vocabulary,
+            _tensor(request.values if len(some) == len(request.plan) else request.values[some]).to(
+                self.device
+            ),
+            request.vocabulary,
             columns(plan, REALS),
             columns(plan, WHOLES),
             columns(plan, PLACE),
@@ -142,24 +152,24 @@ class Doors(NamedTuple):
         )
 
 
-def write_law(
+def write_softmax(
     name: str,
-    job: Job,
+    request: SampleRequest,
     out: NDArray[Any],
     status: NDArray[np.uint8],
     *,
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> None:
-    """Write the law of each whole row, as `WriteLaw` says; on the CPU, whichever engine asks."""
-    require_exact(job.reduction)
+    """Write softmax, log_softmax or logsumexp of each row, on the CPU, as `WriteSoftmax` says."""
+    require_exact(request.reduction)
     require_rounding_to_nearest()
-    rows = rows_of(widened(_tensor(job.values), job.vocabulary))
-    settings, _ = settings_of(columns(job.plan, REALS), columns(job.plan, WHOLES))
+    rows = rows_of(widened(_tensor(request.values), request.vocabulary))
+    settings, _ = settings_of(columns(request.plan, REALS), columns(request.plan, WHOLES))
     status[:] = status_of(rows, torch.zeros_like(rows.top, dtype=torch.bool))[:, 0]
     law = _LAWS[name](rows, settings)
     good = status == OK
-    out[good] = (law[:, 0] if name == "logsumexp" else law[:, : job.vocabulary]).numpy()[good]
+    out[good] = (law[:, 0] if name == "logsumexp" else law[:, : request.vocabulary]).numpy()[good]
 
 
 _NO_TOKENS = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
@@ -168,12 +178,12 @@ _NO_TOKENS = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float
 # ---------------------------------------------------------------- from arrays to tensors
 
 
-def _batches(job: Job) -> Iterator[NDArray[np.int64]]:
-    """The rows of a job, by what one batch has to share, and no more at once than caches like."""
+def _batches(request: SampleRequest) -> Iterator[NDArray[np.int64]]:
+    """The rows of a request, grouped by what a batch shares, in parts that fit in caches."""
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for b, row in enumerate(zip(*(job.plan[name].tolist() for name in _SAME), strict=True)):
+    for b, row in enumerate(zip(*(request.plan[name].tolist() for name in _SAME), strict=True)):
         groups.setdefault(row, []).append(b)
-    most = max(1, _LOGITS_AT_ONCE // job.vocabulary)
+    most = max(1, _LOGITS_AT_ONCE // request.vocabulary)
     for group in groups.values():
         for at in range(0, len(group), most):
             yield np.array(group[at : at + most], np.int64)

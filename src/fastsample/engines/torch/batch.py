@@ -63,7 +63,7 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What `Outcome` has, as tensors beside the values."""
+    """What `SampleOutput` has, as tensors beside the values."""
 
     tokens: Tensor
     status: Tensor

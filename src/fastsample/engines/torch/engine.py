@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import torch
 
-from .array_engine import Doors, write_law
+from .array_engine import Doors, write_softmax
 from .batch import sample
 
-__all__ = ["kept_sets", "run", "write_law"]
+__all__ = ["kept_sets", "run", "write_softmax"]
 
 _DOORS = Doors(sample, torch.device("cpu"))
 run, kept_sets = _DOORS.run, _DOORS.kept_sets

@@ -5,12 +5,12 @@ These doors take arrays, as all do. What is told of a draw, and laws of whole ro
 
 from __future__ import annotations
 
-from fastsample.engines.torch.array_engine import Doors, write_law
+from fastsample.engines.torch.array_engine import Doors, write_softmax
 
 from .batch import sample
 from .launch import require_device
 
-__all__ = ["kept_sets", "run", "write_law"]
+__all__ = ["kept_sets", "run", "write_softmax"]
 
 _DOORS = Doors(sample, require_device())
 run, kept_sets = _DOORS.run, _DOORS.kept_sets

@@ -1,0 +1,52 @@
+"""Checks of the arguments that several public functions share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsample.engines.contract import LOGPROBS_MODES, LogprobRequest
+from fastsample.params.parameters import check_draws
+from fastsample.params.validation import logprobs_parameter
+
+
+def parse_logprobs(logprobs: Any, logprobs_mode: Any, vocabulary: int) -> LogprobRequest | None:
+    """Check `logprobs` and `logprobs_mode`; None where no log-probabilities are wanted."""
+    modes = (logprobs_mode,) if isinstance(logprobs_mode, str) else logprobs_mode
+    if not isinstance(modes, tuple) or not all(isinstance(mode, str) for mode in modes):
+        raise TypeError(
+            f"`logprobs_mode` must be a name or a tuple of names, got "
+            f"{type(logprobs_mode).__name__} {logprobs_mode!r} (the names are {LOGPROBS_MODES})"
+        )
+    if not modes or any(mode not in LOGPROBS_MODES or modes.count(mode) > 1 for mode in modes):
+        raise ValueError(
+            f"`logprobs_mode` must be some of {LOGPROBS_MODES}, each once, got {logprobs_mode!r} "
+            "(one is enough)"
+        )
+    if logprobs is None:
+        return None
+    top_count = logprobs_parameter(vocabulary).one(logprobs)
+    return LogprobRequest(modes, top_count, has_mode_axis=not isinstance(logprobs_mode, str))
+
+
+def parse_draws(n: Any, logprobs: LogprobRequest | None) -> int:
+    """Check `n`, and return how many tokens to draw from each row."""
+    draws = check_draws(n)
+    if n is not None and logprobs is not None:
+        raise ValueError(
+            f"`n` must be left out with `logprobs`, got {n} (log-probabilities describe one draw "
+            "per row)"
+        )
+    return draws
+
+
+def invalid_mask(on_invalid: Any, n_rows: int) -> NDArray[np.bool_] | None:
+    """Check `on_invalid`; the rows to mark, none so far, or None where invalid rows are errors."""
+    if not isinstance(on_invalid, str) or on_invalid not in ("raise", "mark"):
+        raise ValueError(
+            f'`on_invalid` must be "raise" or "mark", got {on_invalid!r} ("mark" gives an invalid '
+            "row the token -1 and a status)"
+        )
+    return np.zeros(n_rows, np.bool_) if on_invalid == "mark" else None
