@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
+from fastsample.engines.reference.engine import filters
 from tests.support.case_loop import each
 from tests.support.engines import (
     REDUCTION_ENGINES,
@@ -25,7 +26,7 @@ from tests.support.goodness_of_fit import (
     softmax64,
     total_variation,
 )
-from tests.support.random_requests import MODES, random_request, random_status
+from tests.support.random_requests import MODES, random_request, random_status, restage
 from tests.support.random_rows import (
     Rng,
     ascending,
@@ -100,9 +101,10 @@ def test_tokens_are_kept_ones_and_bad_rows_have_none(engine: Engine):
     for seed in range(60):
         rng = np.random.default_rng((63, seed))
         request = random_request(rng, 6, int(rng.integers(1, 3000)), "fast")
-        off = request.plan.copy()
-        off["top_p"] = 1.0
-        request = request._replace(plan=off)
+        plan = request.plan.copy()
+        for b, record in enumerate(request.plan):
+            restage(plan[b : b + 1], filters(record)["stages"], top_p=np.ones(1))
+        request = request._replace(plan=plan)
         status = random_status(rng, 6)
         found, expected = make_output(6, draws=3), make_output(6, draws=3)
         found.status[:] = expected.status[:] = status
