@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from fastsample.engines import reference  # noqa: E402
 from fastsample.engines.reference import logprobs as reference_laws  # noqa: E402
-from tests.support.engines import FILTERS_OFF, Engine, make_output, sha256  # noqa: E402
+from tests.support.engines import Engine, make_output, sha256  # noqa: E402
 from tests.support.golden_requests import (  # noqa: E402
     MODES,
     make_golden_request,
@@ -34,6 +34,9 @@ from tests.support.golden_rows import HARD_TO_ADD, RECIPES, make_row, words  # n
 SIZES = (1, 2, 3, 7, 15, 16, 17, 33, 64, 127, 129, 257, 1000, 1025, 2500, 4095, 4096, 4097, 5000)
 WIDE = (("bell", 49_152), ("nine values", 49_152), ("bell", 151_936), ("masked 1 in 2", 151_936))
 BAD = ("empty", "one nan", "one inf")
+
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+"""What the cases of the frozen files have where they set nothing: it must not change."""
 
 FILTERS: tuple[dict[str, Any], ...] = (
     {},
@@ -89,7 +92,7 @@ def wide_cases() -> list[tuple[str, int, dict[str, Any]]]:
 def solve(number: int, recipe: str, size: int, filters: dict[str, Any]) -> dict[str, Any]:
     """One case with its answer."""
     row = make_row(recipe, size, number)
-    settings = {**FILTERS_OFF, **filters, **draw_settings(number)}
+    settings = {**OFF, **filters, **draw_settings(number)}
     token, status = reference.sample_row(row, **settings)
     case = {
         "row": {"recipe": recipe, "size": size, "seed": number, "sha256": sha256(row)},
@@ -98,7 +101,7 @@ def solve(number: int, recipe: str, size: int, filters: dict[str, Any]) -> dict[
         "token": token,
     }
     if status == reference.OK:
-        tokens, masses = reference.kept_set(row, **{**FILTERS_OFF, **filters})
+        tokens, masses = reference.kept_set(row, **{**OFF, **filters})
         case["kept"] = len(tokens)
         case["total"] = int(masses.sum())
         case["kept_sha256"] = sha256(tokens, masses)
@@ -167,7 +170,7 @@ def request_questions() -> list[dict[str, Any]]:
             {
                 "row": {**row, "sha256": sha256(values_of(row))},
                 "vocabulary": size if number % 5 else size - 1,
-                "settings": {**FILTERS_OFF, **settings, **draw_settings(number)},
+                "settings": {**OFF, **settings, **draw_settings(number)},
                 "mask": mask if number % 2 else None,
                 "bias": BIASES[number // 2 % 3],
                 "prompt": prompt,
@@ -256,7 +259,7 @@ def plain_request(
     return {
         "row": {**row, "sha256": sha256(values_of(row))},
         "vocabulary": size,
-        "settings": {**FILTERS_OFF, **filters, **draw_settings(number)},
+        "settings": {**OFF, **filters, **draw_settings(number)},
         **dict.fromkeys(("mask", "bias", "prompt", "output")),
     }
 

@@ -24,7 +24,7 @@ from tests.support.api_rows import (
     with_torch,
 )
 from tests.support.case_loop import each
-from tests.support.engines import Engine
+from tests.support.engines import SHARED_STAGES, Engine
 
 # ---------------------------------------------------------------- top_k and top_p
 
@@ -103,20 +103,27 @@ def test_top_p_is_what_the_filter_keeps(engine: Engine) -> None:
     found = top_p(ROWS, shares, TEMPERATURES, **on(engine))
     settings = [{"top_p": p, "temperature": t} for p, t in zip(shares, TEMPERATURES, strict=True)]
     expected = [reference.trace(row, **how) for row, how in zip(ROWS, settings, strict=True)]
-    assert row_parts(found) == [seen.order[: seen.kept].tolist() for seen in expected]
+    assert row_parts(found) == [seen.tokens.tolist() for seen in expected]
     assert row_parts(found, "values")[0] == ROWS[0, row_parts(found)[0]].tolist()
 
 
 # ---------------------------------------------------------------- kept sets
 
 
+def random_rest(rng: np.random.Generator) -> dict[str, float]:
+    """The filters that not all engines have, where they do."""
+    pools = {"typical_p": [1.0, 0.7], "epsilon_cutoff": [0.0, 0.001], "top_n_sigma": [0.0, 2.0]}
+    return {name: float(rng.choice(pools[name])) for name in pools if name in SHARED_STAGES}
+
+
 def random_settings(rng: np.random.Generator) -> dict[str, Any]:
-    stages = tuple(rng.permutation(reference.STAGES).tolist())
+    stages = tuple(rng.permutation(SHARED_STAGES).tolist())
     return {
         "temperature": float(rng.choice([0.0, 0.4, 1.0, 1.7])),
         "top_k": int(rng.choice([0, 1, 40, 700])),
         "top_p": float(rng.choice([1.0, 0.95, 0.4])),
         "min_p": float(rng.choice([0.0, 0.02, 0.5])),
+        **random_rest(rng),
         "min_keep": int(rng.choice([1, 3])),
         "stages": stages,
     }
@@ -128,10 +135,10 @@ def test_kept_sets_are_those_of_the_rule(engine: Engine, seed: int) -> None:
     settings = random_settings(rng)
     found = kept_set(ROWS, **settings, **on(engine))
     seen = [reference.trace(row, **settings) for row in ROWS]
-    assert row_parts(found) == [one.order[: one.kept].tolist() for one in seen]
-    assert row_parts(found, "masses") == [one.mass[: one.kept].tolist() for one in seen]
+    assert row_parts(found) == [one.tokens.tolist() for one in seen]
+    assert row_parts(found, "masses") == [one.masses.tolist() for one in seen]
     assert row_parts(found, "logits") == [
-        row[one.order[: one.kept]].tolist() for row, one in zip(ROWS, seen, strict=True)
+        row[one.tokens].tolist() for row, one in zip(ROWS, seen, strict=True)
     ]
     kept_count = sample(ROWS, **settings, seed=1, position=0, stream="row").kept_count
     assert np.diff(found.offsets).tolist() == kept_count.tolist()

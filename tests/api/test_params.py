@@ -32,9 +32,9 @@ def test_defaults_switch_every_filter_off() -> None:
 
 def test_numpy_scalars_become_python_numbers() -> None:
     params = SamplingParams(
-        np.float32(0.5), np.int16(50), np.float64(0.75), np.float16(0.25), np.uint64(2**64 - 1)
+        np.float32(0.5), np.int16(50), np.float64(0.75), np.float16(0.25), seed=np.uint64(2**64 - 1)
     )
-    assert params == SamplingParams(0.5, 50, 0.75, 0.25, 2**64 - 1)
+    assert params == SamplingParams(0.5, 50, 0.75, 0.25, seed=2**64 - 1)
     names = ("temperature", "top_k", "top_p", "min_p", "seed")
     assert [type(getattr(params, name)) for name in names] == [float, int, float, float, int]
 
@@ -80,8 +80,8 @@ def test_frozen() -> None:
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_pickle_and_copies(protocol: int) -> None:
     params = SamplingParams(
-        *(0.8, 50, 0.95, 0.05, 7, 1.1, 0.2, 0.3, 64, "all", "prompt", 2),
-        ("min_p", "top_p", "top_k", "temperature"),
+        *(0.8, 50, 0.95, 0.05, 0.9, 0.001, 2.0, 7, 1.1, 0.2, 0.3, 64, "all", "prompt", 2),
+        tuple(reversed(STAGES)),
     )
     assert pickle.loads(pickle.dumps(params, protocol)) == params
     assert copy.deepcopy(params) == copy.copy(params) == params

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from fastsample import sample
+from fastsample.engines.plan import CHOICES
 from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.prepared_calls import ByDlpack, equal_answers, in_some_form, refuse
@@ -49,6 +51,16 @@ def test_sample_of_any_row(native_engine: Engine, seed: int, tmp_path: Any) -> N
         assert equal_answers(getattr(prepared, name), getattr(general, name)), name
     assert prepared.seed == general.seed
     assert prepared.logprobs is prepared.ranks is prepared.top_tokens is None
+
+
+def test_each_parameter_has_its_own_place() -> None:
+    """The prepared call passes values in the order of `CHOICES`."""
+    given = {name: 1 + place for place, name in enumerate(CHOICES)}
+    with mock.patch.object(sys.modules["fastsample.api.sample"], "_prepare") as prepare:
+        prepare.return_value = None
+        with pytest.raises(ValueError, match="must be"):
+            sample(ROW, **given, seed=1, position=0)
+    assert prepare.call_args.args[-len(CHOICES) :] == tuple(given.values())
 
 
 def is_prepared(logits: Any, **arguments: Any) -> bool:

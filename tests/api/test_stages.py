@@ -10,12 +10,17 @@ import pytest
 
 from fastsample.engines import reference
 from tests.support.case_loop import each
-from tests.support.engines import Engine, make_plan, make_request
+from tests.support.engines import SHARED_STAGES, Engine, make_plan, make_request
 from tests.support.random_requests import random_settings
 from tests.support.random_rows import KINDS, Rng, pick
 
 F32 = np.float32
-CHAINS = [chain for length in range(5) for chain in permutations(reference.STAGES, length)]
+DICE = np.random.default_rng(11)
+CHAINS = [
+    *(chain for length in range(3) for chain in permutations(SHARED_STAGES, length)),
+    *(tuple(DICE.permutation(SHARED_STAGES)[: DICE.integers(3, 17)].tolist()) for _ in range(60)),
+]
+"""All short chains, and some long ones."""
 LOGITS = np.log(np.array([0.4, 0.3, 0.2, 0.1], dtype=np.float64)).astype(F32)
 
 
@@ -126,4 +131,4 @@ def test_min_keep_of_wide_rows(engine: Engine):
 
 def test_trace_lists_stages_in_order():
     seen = reference.trace(LOGITS, top_k=3, top_p=0.5, min_keep=2, stages=("top_p", "top_k"))
-    assert seen.stages == (("mask", 4), ("top_p", 2), ("top_k", 2))
+    assert seen.stages == (("mask", 0, 4), ("top_p", 0, 2), ("top_k", 0, 2))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from fastsample import filter_logits, sample
-from fastsample.engines import reference
 from tests.support.engines import (
+    SHARED_STAGES,
     TESTED_ENGINES,
     Engine,
     SampleRequest,
@@ -50,14 +50,16 @@ SHARES = st.one_of(st.sampled_from(around(0.0, 0.5, 0.9, 1.0)), st.floats(0, 1))
 TEMPERATURES = st.one_of(
     st.sampled_from([0.0, 1e-45, 1e-38, 3e38, *around(1.0)]), st.floats(0.01, 100)
 )
+MORE = {"typical_p": SHARES, "epsilon_cutoff": SHARES, "top_n_sigma": st.floats(0, 4)}
 PARAMS = st.fixed_dictionaries(
     {
         "temperature": TEMPERATURES,
         "top_k": st.one_of(st.sampled_from([0, 1, 2**40]), st.integers(0, 300)),
         "top_p": SHARES,
         "min_p": SHARES,
+        **{name: one for name, one in MORE.items() if name in SHARED_STAGES},
         "min_keep": st.sampled_from([1, 1, 1, 2, 64, 2**40]),
-        "stages": st.permutations(reference.STAGES).map(tuple),
+        "stages": st.permutations(SHARED_STAGES).map(tuple),
     }
 )
 

@@ -265,7 +265,7 @@ def test_filters_at_their_edges(filters, kept):
 
 def test_min_p_keeps_all_up_to_two_to_the_minus_60():
     row = np.array([0.0, -1e30], dtype=F32)
-    assert reference.min_p_threshold(2.0**-60) is None
+    assert reference.threshold(2.0**-60) is None
     assert reference.kept_set(row, min_p=2.0**-60)[0].tolist() == [0, 1]
     above = float(np.nextafter(F32(2.0**-60), F32(1)))
     assert reference.kept_set(row, min_p=above)[0].tolist() == [0]
@@ -288,17 +288,18 @@ def test_top_p_need_is_exact_and_rounded_up():
 
 
 def test_trace_counts_what_each_stage_kept():
-    seen = reference.trace(ROW, top_k=4, top_p=0.85, min_p=0.9)
+    stages = ("temperature", "top_k", "top_p", "min_p")
+    seen = reference.trace(ROW, top_k=4, top_p=0.85, min_p=0.9, stages=stages)
     assert seen.order.tolist() == [1, 3, 4, 0, 5, 2]
-    names = ["mask", "temperature", "top_k", "top_p", "min_p"]
-    assert seen.stages == tuple(zip(names, [5, 5, 4, 3, 2], strict=True))
+    ends = zip(("mask", *stages), [5, 5, 4, 3, 2], strict=True)
+    assert seen.stages == tuple((name, 0, end) for name, end in ends)
     assert seen.kept == 2
     assert seen.total == 2 * 2**40 == int(seen.mass[: seen.kept].sum())
 
 
 def test_trace_at_temperature_0():
     seen = reference.trace(ROW, temperature=0.0, top_p=0.1)
-    assert seen.stages == (("mask", 5), ("temperature", 1))
+    assert seen.stages == (("mask", 0, 5), ("temperature", 0, 1))
     assert (seen.kept, seen.total) == (1, 2**40)
     assert seen.mass.tolist() == [2**40, 0, 0, 0, 0, 0]
 

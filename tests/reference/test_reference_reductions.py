@@ -132,7 +132,7 @@ def test_log_probabilities_are_of_the_masses_that_are_drawn_from():
 def test_temperature_0_is_as_in_exact(reduction: str):
     row = np.array([1, 3, 3, -np.inf], dtype=F32)
     seen = reference.trace(row, temperature=0.0, top_p=0.1, reduction=reduction)
-    assert (seen.stages, seen.kept, seen.total) == ((("mask", 3), ("temperature", 1)), 1, 1.0)
+    assert (seen.stages, seen.kept, seen.total) == ((("mask", 0, 3), ("temperature", 0, 1)), 1, 1.0)
     assert reference.draw(*reference.by_token(seen), 2**64 - 1, reduction) == 1
     assert reference_logprobs.processed(seen).tolist() == [-np.inf, 0, -np.inf, -np.inf]
     assert reference_logprobs.softmax(row, 0.0, reduction).tolist() == [0, 1, 0, 0]

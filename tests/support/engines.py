@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from fastsample import Latency, engines
-from fastsample.engines import ENGINES, is_installed, reference, resolve
+from fastsample.engines import ENGINES, is_installed, resolve
 from fastsample.engines.contract import LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.plan import write_stages
 from fastsample.inputs.logits_processors import Adjustments, Csr
+from fastsample.params.table import BY_NAME, STAGE_PARAMETERS, STAGES
 from fastsample.params.validation import SCOPE_CODES
 
 try:
@@ -49,11 +50,11 @@ PLAN_LAYOUT = np.dtype(
 )
 BAD_PARAM = 3
 
-FILTERS_OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+FILTERS_OFF: dict[str, Any] = {one.name: one.default for one in STAGE_PARAMETERS}
 DEFAULTS: dict[str, Any] = {
     **FILTERS_OFF,
     "min_keep": 1,
-    "stages": reference.STAGES,
+    "stages": STAGES,
     "repetition_penalty": 1.0,
     "repetition_scope": "all",
     "frequency_scope": "output",
@@ -76,7 +77,7 @@ def column_of(plan: np.ndarray, name: str) -> np.ndarray:
     """A parameter's values in a plan whose rows have the same stages."""
     if name in plan.dtype.names:
         return plan[name]
-    place = bytes(plan["stages"][0]).find(1 + reference.STAGES.index(name))
+    place = bytes(plan["stages"][0]).find(1 + STAGES.index(name))
     return np.full(len(plan), FILTERS_OFF[name]) if place < 0 else plan["values"][:, place]
 
 
@@ -203,6 +204,10 @@ class Engine:
     def reductions(self) -> tuple[str, ...]:
         return ENGINES[self.name].reductions
 
+    def has_stages(self, stages: Iterable[str]) -> bool:
+        """Whether the engine has the ops of some stages; it refuses others."""
+        return all(BY_NAME[stage].op in ENGINES[self.name].ops for stage in stages)
+
     def run(self, request: SampleRequest, out: SampleOutput, n_threads: int = 1) -> SampleOutput:
         """Run the engine on a request, and return `out`."""
         resolve(self.name, self.isa).run(request, out, isa=self.isa, n_threads=n_threads)
@@ -277,6 +282,12 @@ REDUCTION_ENGINES = [engine for engine in TESTED_ENGINES if "fixed" in engine.re
 needs_tested_engine = pytest.mark.skipif(
     not TESTED_ENGINES, reason="no engine but the reference is there"
 )
+
+
+SHARED_STAGES = tuple(
+    stage for stage in STAGES if all(engine.has_stages((stage,)) for engine in usable_engines())
+)
+"""The stages that all of these engines have."""
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

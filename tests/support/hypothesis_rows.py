@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from tests.support.engines import SHARED_STAGES
+
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=60, database=None)
 settings.register_profile(
     "nightly",
@@ -48,8 +50,16 @@ TOP_KS = st.integers(0, 160)
 TOP_PS = st.one_of(st.sampled_from([0.0, 0.5, 0.9, 1.0]), st.floats(0, 1))
 MIN_PS = st.one_of(st.sampled_from([0.0, 0.05, 1.0]), st.floats(0, 1))
 WORDS = st.integers(0, 2**64 - 1)
+PREFIX = {"temperature": TEMPERATURES, "top_k": TOP_KS, "top_p": TOP_PS, "min_p": MIN_PS}
+REST = {
+    "typical_p": st.one_of(st.just(1.0), TOP_PS),
+    "epsilon_cutoff": st.one_of(st.just(0.0), MIN_PS),
+    "top_n_sigma": st.one_of(st.just(0.0), st.floats(0, 4)),
+}
+PREFIX_FILTERS = st.fixed_dictionaries(PREFIX)
+"""Filters that keep a prefix of the order, and a smaller one the smaller they are."""
 FILTERS = st.fixed_dictionaries(
-    {"temperature": TEMPERATURES, "top_k": TOP_KS, "top_p": TOP_PS, "min_p": MIN_PS}
+    PREFIX | {name: one for name, one in REST.items() if name in SHARED_STAGES}
 )
 DRAWS = st.fixed_dictionaries(
     {"seed": WORDS, "position": WORDS, "stream": st.integers(0, 2**32 - 1)}

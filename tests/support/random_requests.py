@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.engines import reference
 from fastsample.engines.plan import write_stages
 from fastsample.engines.reference.engine import filters
+from fastsample.params.table import STAGES
 from fastsample.verification.memory import laid_out
 from tests.support.engines import (
     BAD_PARAM,
     FILTERS_OFF,
+    SHARED_STAGES,
     SampleRequest,
     csr,
     make_plan,
@@ -165,9 +166,9 @@ def random_penalties(rng: Rng) -> dict[str, Any]:
 
 def random_stages(rng: Rng) -> tuple[str, ...]:
     if rng.random() < 0.4:
-        return reference.STAGES
-    some = rng.permutation(4)[: rng.integers(0, 5)]
-    return tuple(reference.STAGES[stage] for stage in some)
+        return STAGES
+    count = rng.integers(0, len(SHARED_STAGES) + 1)
+    return tuple(rng.permutation(SHARED_STAGES)[:count].tolist())
 
 
 def random_min_keep(rng: Rng, size: int) -> int:
@@ -180,9 +181,8 @@ def random_settings(rng: Rng, size: int) -> dict[str, Any]:
     """Valid settings of one row: a filter in use has its stage."""
     stages = random_stages(rng)
     filters = random_filters(rng, size)
-    off = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
     return {
-        **{name: value if name in stages else off[name] for name, value in filters.items()},
+        **{name: value if name in stages else FILTERS_OFF[name] for name, value in filters.items()},
         "stages": stages,
         "min_keep": random_min_keep(rng, size),
         **random_penalties(rng),

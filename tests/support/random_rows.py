@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
+from fastsample.params.table import STAGE_PARAMETERS, STAGES
+from fastsample.params.validation import Parameter
+from tests.support.engines import SHARED_STAGES
 
 Rng = np.random.Generator
 MAX = float(np.finfo(np.float32).max)
@@ -197,8 +200,26 @@ TEMPERATURES = (
     *(0.0, 1e-50, 1e-45, 1e-38, 1e-20, 1e-5, 0.01, 0.1, 0.2, 0.5, 0.7, 0.8, 0.9),
     *(1.0, SCALE_ONE, 1.3, 2.0, 10.0, 1e3, 1e6, 1e20, 3e38),
 )
-TOP_PS = (0.0, 1e-40, 1e-9, 2.0**-21, 1e-3, 0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999999, 1 - 2.0**-24)
-MIN_PS = (1e-40, 1e-30, 2.0**-60, 2.0**-59.9, 1e-12, 1e-6, 0.01, 0.05, 0.1, 0.5, 0.999, 1.0)
+NUMBERS = (
+    *(0.0, 1e-40, 1e-30, 2.0**-60, 2.0**-59.9, 1e-12, 1e-9, 1e-6, 2.0**-21, 1e-3, 0.01, 0.05),
+    *(
+        0.1,
+        0.5,
+        0.8,
+        0.9,
+        0.95,
+        0.99,
+        0.999,
+        0.999999,
+        1 - 2.0**-24,
+        1.0,
+        1.5,
+        2.0,
+        3.0,
+        100.0,
+        3e38,
+    ),
+)
 # Numbers of lanes or tokens in one block, at which an engine may take another path.
 BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -214,29 +235,39 @@ def random_top_k(rng: Rng, size: int) -> int:
     return max(0, pick(rng, pool))
 
 
+def random_number(rng: Rng, parameter: Parameter) -> float:
+    """A number in the range of a filter: at an edge, anywhere, or small."""
+    if rng.random() < 0.4:
+        return pick(rng, [one for one in NUMBERS if one <= parameter.high])
+    return float(rng.random() ** pick(rng, (1, 1, 4))) * pick(rng, (1, min(3, parameter.high)))
+
+
+def random_value(rng: Rng, parameter: Parameter, size: int) -> Any:
+    """A value of a stage parameter."""
+    if parameter.name == "temperature":
+        return pick(rng, TEMPERATURES) if rng.random() < 0.6 else float(rng.uniform(0.05, 3))
+    if parameter.name == "top_k":
+        return random_top_k(rng, size)
+    return random_number(rng, parameter)
+
+
 def random_filters(rng: Rng, size: int) -> dict[str, Any]:
-    """Each setting at its edges, anywhere, or off; the usual chain now and then."""
+    """A value of every stage parameter, most of them off; the usual chain now and then."""
+    off = {one.name: one.default for one in STAGE_PARAMETERS}
     if rng.random() < 0.1:
-        return {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
-    on = rng.random(4)
-    warm = on[0] < 0.6
-    top_p = pick(rng, TOP_PS) if on[2] < 0.3 else float(rng.random())
-    min_p = pick(rng, MIN_PS) if on[3] < 0.3 else float(rng.random() ** 4)
+        return {**off, "temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
     return {
-        "temperature": pick(rng, TEMPERATURES) if warm else float(rng.uniform(0.05, 3)),
-        "top_k": random_top_k(rng, size) if on[1] < 0.5 else 0,
-        "top_p": top_p if on[2] < 0.6 else 1.0,
-        "min_p": min_p if on[3] < 0.5 else 0.0,
+        one.name: random_value(rng, one, size)
+        if one.name == "temperature" or (one.name in SHARED_STAGES and rng.random() < 0.4)
+        else one.default
+        for one in STAGE_PARAMETERS
     }
 
 
 def filters_per_row(rng: Rng, n_rows: int, size: int) -> dict[str, list[Any]]:
     """Random filters of rows, each setting a list with a value per row."""
     each = [random_filters(rng, size) for _ in range(n_rows)]
-    return {name: [one[name] for one in each] for name in FILTERS}
-
-
-FILTERS = ("temperature", "top_k", "top_p", "min_p")
+    return {name: [one[name] for one in each] for name in STAGES}
 
 
 def random_draws(rng: Rng, n_draws: int) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from fastsample.engines.contract import SampleRequest
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
 from fastsample.params.parameters import SamplingParams
+from fastsample.params.table import STAGES
 
 from .result import require_valid_rows
 
@@ -37,8 +38,8 @@ class Candidate:
         After temperature and filters: how likely the token is drawn. 0.0 if it cannot be.
     cut_by : str or None
         What keeps the token from being drawn: "mask" (a logit of -inf), "temperature" (0 takes the
-        first token alone), "top_k", "top_p", "min_p", or "mass" (kept, but so unlikely that its
-        mass rounds to 0). None for a token that can be drawn.
+        first token alone), the name of a filter, or "mass" (kept, but so unlikely that its mass
+        rounds to 0). None for a token that can be drawn.
     """
 
     rank: int
@@ -58,6 +59,9 @@ def candidates(
     top_k: int = 0,
     top_p: float = 1.0,
     min_p: float = 0.0,
+    typical_p: float = 1.0,
+    epsilon_cutoff: float = 0.0,
+    top_n_sigma: float = 0.0,
 ) -> list[Candidate]:
     """List the first `n` tokens of one row: before the filters, after them, and what cut them.
 
@@ -67,7 +71,7 @@ def candidates(
         One row, of any kind and dtype that `sample` takes. It does not change.
     n : int
         How many tokens to list, at least 1. A vocabulary with fewer is listed whole.
-    temperature, top_k, top_p, min_p
+    temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff, top_n_sigma
         As in `SamplingParams`.
 
     Returns
@@ -101,17 +105,19 @@ def candidates(
     3 2 0.1 0.125 None
     4 3 0.08 0.0 top_p
     """
-    params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    params = SamplingParams(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        typical_p=typical_p,
+        epsilon_cutoff=epsilon_cutoff,
+        top_n_sigma=top_n_sigma,
+    )
     row = _one_row(logits)
     n = min(_count(n), row.size)
     raw = reference.trace(row)
-    after = reference.trace(
-        row,
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        min_p=params.min_p,
-    )
+    after = reference.trace(row, **{name: getattr(params, name) for name in STAGES})
     raw_mass = raw.mass[:n].tolist()
     return [
         Candidate(
@@ -120,7 +126,7 @@ def candidates(
             logit=float(row[token]),
             raw_probability=raw_mass[place] / raw.total,
             running_total=running / raw.total,
-            probability=int(after.mass[place]) / after.total if place < after.kept else 0.0,
+            probability=int(after.mass[place]) / after.total,
             cut_by=_cut_by(after, place),
         )
         for place, (token, running) in enumerate(zip(raw.order, accumulate(raw_mass), strict=False))
@@ -140,8 +146,8 @@ def _one_row(logits: Any) -> NDArray[np.float32]:
 
 
 def _cut_by(seen: reference.Trace, place: int) -> str | None:
-    for stage, kept in seen.stages:
-        if place >= kept:
+    for stage, first, end in seen.stages:
+        if not first <= place < end:
             return stage
     return None if seen.mass[place] else "mass"
 

@@ -69,6 +69,9 @@ def kept_set(
     top_k: ArrayLike | None = 0,
     top_p: ArrayLike = 1.0,
     min_p: ArrayLike = 0.0,
+    typical_p: ArrayLike = 1.0,
+    epsilon_cutoff: ArrayLike = 0.0,
+    top_n_sigma: ArrayLike = 0.0,
     mask: Any = None,
     bias: Any = None,
     prompt: Any = None,
@@ -93,6 +96,7 @@ def kept_set(
     logits : array of shape (V,) or (B, V)
         As in `sample`.
     temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
+    typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
         As in `SamplingParams`. At temperature 0 the first token alone is kept.
     mask, bias, prompt, output
         As in `sample`.
@@ -127,6 +131,9 @@ def kept_set(
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
+        typical_p=typical_p,
+        epsilon_cutoff=epsilon_cutoff,
+        top_n_sigma=top_n_sigma,
         repetition_penalty=repetition_penalty,
         frequency_penalty=frequency_penalty,
         presence_penalty=presence_penalty,
@@ -155,6 +162,9 @@ def filter_logits(
     top_k: ArrayLike | None = 0,
     top_p: ArrayLike = 1.0,
     min_p: ArrayLike = 0.0,
+    typical_p: ArrayLike = 1.0,
+    epsilon_cutoff: ArrayLike = 0.0,
+    top_n_sigma: ArrayLike = 0.0,
     mask: Any = None,
     bias: Any = None,
     prompt: Any = None,
@@ -180,6 +190,7 @@ def filter_logits(
     logits : array of shape (V,) or (B, V)
         As in `sample`; changed only where `out` shares its memory.
     temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
+    typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
         As in `SamplingParams`. The temperature counts in what is kept; no logit is divided by it.
     mask, bias, prompt, output
         As in `sample`.
@@ -223,6 +234,9 @@ def filter_logits(
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
+        typical_p=typical_p,
+        epsilon_cutoff=epsilon_cutoff,
+        top_n_sigma=top_n_sigma,
         repetition_penalty=repetition_penalty,
         frequency_penalty=frequency_penalty,
         presence_penalty=presence_penalty,

@@ -37,6 +37,9 @@ def sample(
     top_k: ArrayLike | None = 0,
     top_p: ArrayLike = 1.0,
     min_p: ArrayLike = 0.0,
+    typical_p: ArrayLike = 1.0,
+    epsilon_cutoff: ArrayLike = 0.0,
+    top_n_sigma: ArrayLike = 0.0,
     seed: ArrayLike | None = None,
     position: ArrayLike | None = None,
     stream: ArrayLike | None = None,
@@ -72,6 +75,7 @@ def sample(
         ``__dlpack__``. Read where it lies and never changed; any strides and alignment. On the CPU,
         but for torch tensors, whose tokens stay on their device; see docs/gpu.md.
     temperature, top_k, top_p, min_p : scalar, or one per row, shape (B,)
+    typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
         As in `SamplingParams`.
     seed : int or one per row, optional
         In [0, 2**64); int64 from NumPy and torch is read as 64 bits. None draws a fresh one, which
@@ -178,6 +182,9 @@ def sample(
         "top_k": top_k,
         "top_p": top_p,
         "min_p": min_p,
+        "typical_p": typical_p,
+        "epsilon_cutoff": epsilon_cutoff,
+        "top_n_sigma": top_n_sigma,
         "repetition_penalty": repetition_penalty,
         "frequency_penalty": frequency_penalty,
         "presence_penalty": presence_penalty,

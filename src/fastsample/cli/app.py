@@ -17,7 +17,7 @@ from .bench import bench
 from .demo import demo
 from .info import info
 from .table import table
-from .verify_page import verify_command
+from .verify_page import prove
 
 app = typer.Typer(
     name="fastsample",
@@ -72,7 +72,7 @@ def global_options(
 for name, command in {
     "table": table,
     "bench": bench,
-    "verify": verify_command,
+    "verify": prove,
     "demo": demo,
     "info": info,
 }.items():

@@ -115,7 +115,6 @@ ENGINES = {
         EngineRecord(
             name="reference",
             module="reference.engine",
-            ops=PREFIX_OPS,
             is_automatic=True,
         ),
         EngineRecord(

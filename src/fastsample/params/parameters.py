@@ -39,6 +39,14 @@ class SamplingParams:
         In [0, 1]. Keep the shortest head of the tokens whose mass reaches this share; at least one.
     min_p : float
         In [0, 1]. Keep tokens at least this probable, measured against the top token.
+    typical_p : float
+        In [0, 1]. Keep the tokens whose information content is nearest to the entropy, as many as
+        reach this share of the mass. It may drop the top token.
+    epsilon_cutoff : float
+        In [0, 1]. Keep tokens with at least this probability.
+    top_n_sigma : float
+        Finite and >= 0. Keep tokens whose logit is at most this many standard deviations below the
+        top token's.
     seed : int or None
         In [0, 2**64); NumPy's int64 is read as 64 bits. None: a fresh one from the system.
     repetition_penalty : float
@@ -53,8 +61,8 @@ class SamplingParams:
     min_keep : int
         At least 1. Every filter keeps at least the first `min_keep` tokens that it is given.
     stages : tuple of str
-        The order in which temperature, top_k, top_p and min_p act, each at most once. What is left
-        out must be off: a temperature of 1, a filter at its off value.
+        The order in which the temperature and the filters act, each at most once. What is left out
+        must be off: a temperature of 1, a filter at its off value.
 
     Raises
     ------
@@ -74,6 +82,9 @@ class SamplingParams:
     top_k               0         0, -1, None
     top_p               1.0       1.0
     min_p               0.0       0.0
+    typical_p           1.0       1.0
+    epsilon_cutoff      0.0       0.0
+    top_n_sigma         0.0       0.0
     seed                None      (never)
     repetition_penalty  1.0       1.0
     frequency_penalty   0.0       0.0
@@ -85,11 +96,12 @@ class SamplingParams:
     stages              (below)   ()
     ==================  ========  ==============
 
-    The default order of the stages is ``("temperature", "top_k", "top_p", "min_p")``. Penalties act
-    before all of them: repetition, frequency, presence. Tokens are ordered by logit, the higher
-    first, and equal logits by token, the lower first. temperature, top_p, min_p and the penalties
-    are rounded to float32 before use, and it is the rounded value that must be in range: a top_p
-    of 1 + 1e-9 is 1.
+    The default order of the stages is
+    ``("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "top_n_sigma")``.
+    Penalties act before all of them: repetition, frequency, presence. Tokens are ordered by logit,
+    the higher first, and equal logits by token, the lower first. The values of stages but top_k,
+    and the penalties, are rounded to float32 before use, and it is the rounded value that must be
+    in range: a top_p of 1 + 1e-9 is 1.
 
     Examples
     --------
@@ -103,6 +115,9 @@ class SamplingParams:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0
+    epsilon_cutoff: float = 0.0
+    top_n_sigma: float = 0.0
     seed: int | None = None
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0

@@ -77,6 +77,42 @@ MIN_P = FloatParameter(
     off=(0.0,),
     op=Op.THRESHOLD,
 )
+TYPICAL_P = FloatParameter(
+    name="typical_p",
+    help="Keep the tokens nearest to the mean information content that reach this probability.",
+    rule="in [0, 1]",
+    way_out="a share of the mass such as 0.9; 1 is off",
+    low=_ZERO,
+    high=_ONE,
+    dtype=np.float64,
+    default=1.0,
+    off=(1.0,),
+    op=Op.BAND,
+)
+EPSILON_CUTOFF = FloatParameter(
+    name="epsilon_cutoff",
+    help="Keep tokens with at least this probability.",
+    rule="in [0, 1]",
+    way_out="a probability such as 0.0003; 0 is off",
+    low=_ZERO,
+    high=_ONE,
+    dtype=np.float64,
+    default=0.0,
+    off=(0.0,),
+    op=Op.THRESHOLD_OF_TOTAL,
+)
+TOP_N_SIGMA = FloatParameter(
+    name="top_n_sigma",
+    help="Keep logits within this many standard deviations of the largest.",
+    rule="a finite number >= 0",
+    way_out="a number of standard deviations such as 1; 0 is off",
+    low=_ZERO,
+    high=_FINITE,
+    dtype=np.float64,
+    default=0.0,
+    off=(0.0,),
+    op=Op.THRESHOLD_OF_DEVIATION,
+)
 REPETITION_PENALTY = FloatParameter(
     name="repetition_penalty",
     help="Divide positive logits of tokens in the history by this number, multiply others.",
@@ -189,7 +225,15 @@ DRAWS = IntParameter(
     per_row=False,
 )
 
-STAGE_PARAMETERS: tuple[Parameter, ...] = (TEMPERATURE, TOP_K, TOP_P, MIN_P)
+STAGE_PARAMETERS: tuple[Parameter, ...] = (
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    MIN_P,
+    TYPICAL_P,
+    EPSILON_CUTOFF,
+    TOP_N_SIGMA,
+)
 """The parameters that act as stages, in the default order."""
 PENALTIES = (REPETITION_PENALTY, FREQUENCY_PENALTY, PRESENCE_PENALTY)
 PENALTY_SCOPES = (REPETITION_SCOPE, FREQUENCY_SCOPE, PRESENCE_SCOPE)

@@ -42,7 +42,7 @@ Law = tuple[Any, Any]
 _NO_KEYS = np.empty(0, np.int64)
 
 scale_of = lru_cache(maxsize=256)(reference.scale)
-_threshold_of = lru_cache(maxsize=256)(reference.min_p_threshold)
+_threshold_of = lru_cache(maxsize=256)(reference.threshold)
 
 
 class Row:

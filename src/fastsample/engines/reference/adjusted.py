@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from fastsample.engines.contract import SampleRequest
 
+from . import penalties as reference_penalties
 from . import rows as reference_rows
 
-_SCOPES: dict[int, reference_rows.Scope] = {-1: "all", -2: "prompt", -3: "output"}
+_SCOPES: dict[int, reference_penalties.Scope] = {-1: "all", -2: "prompt", -3: "output"}
 _PENALTIES = ("repetition", "frequency", "presence")
 
 
@@ -31,7 +32,7 @@ def adjusted_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
         scope = int(request.plan[b][f"{name}_scope"])
         penalties[f"{name}_penalty"] = float(request.plan[b][f"{name}_penalty"])
         penalties[f"{name}_scope"] = _SCOPES.get(scope, scope)
-    return reference_rows.adjust(
+    return reference_penalties.adjust(
         row,
         mask=None if mask is None else mask[b % len(mask)],
         bias=None if bias is None else (_list_of(bias, b), _list_of(bias, b, of=bias.values)),

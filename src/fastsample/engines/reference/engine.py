@@ -84,10 +84,9 @@ def kept_sets(
         offsets[b + 1] = offsets[b]
         if status[b] == reference.OK:
             seen = reference.trace(row, **filters(settings))
-            kept = seen.order[: seen.kept]
-            tokens.append(kept)
-            masses.append(seen.mass[: seen.kept])
-            logits.append(row[kept])
+            tokens.append(seen.tokens)
+            masses.append(seen.masses)
+            logits.append(row[seen.tokens])
             offsets[b + 1] += seen.kept
     ends = np.concatenate(tokens), np.concatenate(masses), np.concatenate(logits)
     return KeptSets(*ends, offsets)

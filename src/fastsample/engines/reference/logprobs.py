@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Trace
+from .filters import Trace
 from .mass import ln, power, scale
+from .ordinal import order
 from .reductions import REDUCTIONS
-from .rows import OK, order, read, require_rounding_to_nearest, status, to_float32
+from .rows import OK, read, require_rounding_to_nearest, status, to_float32
 
 _LOWEST_EXPONENT = np.float32(-126.0)
 
@@ -90,9 +91,9 @@ def processed(seen: Trace) -> NDArray[np.float64]:
     [-0.69314718056, -0.69314718056, -inf]
     """
     law = np.full(seen.order.shape, -np.inf)
-    mass = seen.mass[: seen.kept]
-    tokens = seen.order[: seen.kept][mass > 0]
-    law[tokens] = ln(mass[mass > 0].astype(np.float64)) - ln(float(seen.total))
+    is_drawable = seen.masses > 0
+    mass = seen.masses[is_drawable].astype(np.float64)
+    law[seen.tokens[is_drawable]] = ln(mass) - ln(float(seen.total))
     return law
 
 

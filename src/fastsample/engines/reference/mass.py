@@ -1,8 +1,4 @@
-"""Section 4 of the rule, what a token weighs, and section 7's logarithm.
-
-One of the reference's rooms, which `reference` names. Float32 values meet one NumPy operation at a
-time, so nothing can be fused.
-"""
+"""Section 4 of the rule, the masses of tokens, and section 7's logarithm."""
 
 from __future__ import annotations
 

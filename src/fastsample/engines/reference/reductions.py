@@ -1,8 +1,8 @@
-"""How masses add up: the totals, nuclei and draws of sections 5, 6 and 8, in each reduction mode.
+"""Section 8 of the rule: the totals, nuclei and draws of sections 5 and 6 in each reduction mode.
 
-A room of the reference. In "exact" masses are integers, whose sums no order changes. In "fixed"
+In "exact" masses are integers, whose sums no order changes. In "fixed"
 they are float32, and every sum has its order. "fast" is whatever is quickest, which here is the
-fixed mode with each block added in the order that NumPy takes: it promises no bits.
+fixed mode with each block added in the order of NumPy: it guarantees no bits.
 """
 
 from __future__ import annotations
@@ -34,8 +34,20 @@ def block_totals(blocks: NDArray[Any]) -> NDArray[Any]:
     return lanes[:, 0]
 
 
+def nucleus_target(share: float, total: int) -> int:
+    """Mass that reaches a share of a total: `need` of section 5.
+
+    Examples
+    --------
+    >>> nucleus_target(0.5, 2**40) == 2**39 - 2**19
+    True
+    """
+    p = max(0, int(to_float32(share) * 2.0**31) - 2**10)
+    return max(1, -((-p * total) >> 31))
+
+
 class Reduction(Protocol):
-    """What a mode decides: the masses of tokens, and whatever is a sum of them.
+    """A mode: the masses of tokens, and the results of their sums.
 
     Attributes
     ----------
@@ -51,13 +63,13 @@ class Reduction(Protocol):
         """y of section 4, and the masses: uint64 in exact, else float32."""
 
     def total(self, tokens: NDArray[np.int64], mass: NDArray[Any]) -> Any:
-        """W of a kept set: an int in exact, else a float. The tokens may come in any order."""
+        """W of a kept set, in any order: an int in exact, else a float."""
 
-    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[Any], top_p: float) -> int:
-        """Count what top_p, below 1, keeps of a kept set that comes in section 3's order."""
+    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[Any], share: float) -> int:
+        """Count the first tokens of an ordered kept set that reach a share below 1."""
 
     def draw(self, tokens: NDArray[np.int64], mass: NDArray[Any], u: int) -> int:
-        """Token that U draws from a kept set, which comes ascending."""
+        """Token that U draws from a kept set in ascending order of tokens."""
 
 
 class _Exact:
@@ -68,11 +80,10 @@ class _Exact:
     def total(self, tokens: NDArray[np.int64], mass: NDArray[np.uint64]) -> int:
         return int(mass.sum(dtype=np.uint64))
 
-    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[np.uint64], top_p: float) -> int:
+    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[np.uint64], share: float) -> int:
         running = np.cumsum(mass, dtype=np.uint64)
-        share = max(0, int(to_float32(top_p) * 2.0**31) - 2**10)
-        need = -((-share * int(running[-1])) >> 31)
-        return int(np.searchsorted(running, np.uint64(need), side="left")) + 1 if need else 1
+        need = nucleus_target(share, int(running[-1]))
+        return int(np.searchsorted(running, np.uint64(need), side="left")) + 1
 
     def draw(self, tokens: NDArray[np.int64], mass: NDArray[np.uint64], u: int) -> int:
         running = np.cumsum(mass, dtype=np.uint64)
@@ -88,8 +99,8 @@ class _Fixed:
     def total(self, tokens: NDArray[np.int64], mass: NDArray[np.float32]) -> float:
         return float(self._running(_blocks(tokens, mass))[-1])
 
-    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[np.float32], top_p: float) -> int:
-        need = (to_float32(top_p) - 2.0**-21) * self.total(tokens, mass)
+    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[np.float32], share: float) -> int:
+        need = (to_float32(share) - 2.0**-21) * self.total(tokens, mass)
         # cumsum adds one by one, from the left.
         running = np.cumsum(mass, dtype=np.float64)
         return min(int(np.searchsorted(running, need, side="left")) + 1, len(tokens))
@@ -106,7 +117,7 @@ class _Fixed:
         return block * BLOCK + int(at)
 
     def _running(self, blocks: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What the masses come to, block by block."""
+        """Running total of the masses, block by block."""
         return np.cumsum(self._block_totals(blocks), dtype=np.float64)
 
     def _block_totals(self, blocks: NDArray[np.float32]) -> NDArray[np.float32]:
