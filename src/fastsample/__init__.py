@@ -22,7 +22,7 @@ from .api.softmax import log_softmax, logsumexp, softmax
 from .api.topk import TopTokens, top_k, top_p
 from .engines.reference import RULE_VERSION
 from .params.parameters import SamplingParams
-from .verification.verify import verify
+from .verification import verify
 
 __all__ = [
     "RULE_VERSION",

@@ -1,4 +1,4 @@
-"""`verify`: what it takes and tells, the cases that it is made of, and its fingerprint."""
+"""`verify`: its arguments and report, the cases that it is made of, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ import pytest
 
 import fastsample
 from fastsample.engines import is_installed, reference
-from fastsample.verification import Report, run
-from fastsample.verification import backends as ways
-from fastsample.verification.baselines import PLAIN, Tally, plain_tokens
-from fastsample.verification.calls import Answer, Doors, Way
+from fastsample.verification import backends, cases
+from fastsample.verification.backends import THREADS, threads_allowed
+from fastsample.verification.baselines import PLAIN, plain_tokens
+from fastsample.verification.calls import Backend, PublicApi
 from fastsample.verification.cases import (
+    FILTERS,
     Case,
-    cases_of,
     fixed_cases,
-    given_case,
-    good_rows,
+    fixed_logits_cases,
     large_case,
-    random_case,
+    logits_case,
+    small_case,
+    valid_rows,
 )
-from fastsample.verification.comparison import count_differences
-from fastsample.verification.environment import conditions
+from fastsample.verification.comparison import Report
+from fastsample.verification.environment import describe_environment
 from fastsample.verification.flush import flushes, flushing
-from fastsample.verification.invariants import copies, thread_counts
-from fastsample.verification.rows import KINDS, Dice, as_bfloat16, as_float16
-from fastsample.verification.run import Proof, Wish, prove
-from fastsample.verification.sharding import shard_count, ties_at_the_cut, uniforms
+from fastsample.verification.invariants import copies, expected_results, thread_counts
+from fastsample.verification.rows import KINDS, RandomWords, as_bfloat16, as_float16
+from fastsample.verification.run import LEAST_RANDOM, Verification
+from fastsample.verification.sharding import has_tie, shard_count, uniforms
 from tests.support.engines import native, usable_engines
-from tests.support.fault_injection import other_mass, other_token
+from tests.support.fault_injection import always, other_mass, other_token
 
 ROWS = np.random.default_rng(3).standard_normal((5, 700)).astype(np.float32) * 4
 
@@ -43,20 +44,20 @@ ROWS = np.random.default_rng(3).standard_normal((5, 700)).astype(np.float32) * 4
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [1, 2, 17, 1000])
-def test_rows_of_every_kind_are_good(kind: str, size: int) -> None:
-    row = KINDS[kind](Dice(size), size)
+def test_rows_of_every_kind_are_valid(kind: str, size: int) -> None:
+    row = KINDS[kind](RandomWords(size), size)
     assert (row.shape, row.dtype) == ((size,), np.float32)
     assert reference.status(row) == reference.OK
-    assert row.tobytes() == KINDS[kind](Dice(size), size).tobytes()
+    assert row.tobytes() == KINDS[kind](RandomWords(size), size).tobytes()
 
 
-def hash_of(cases: list[Case]) -> str:
+def hash_of(some_cases: list[Case]) -> str:
     digest = hashlib.sha256()
-    for case in cases:
+    for case in some_cases:
         for value in (case.rows, *case.settings.values()):
             for part in value if isinstance(value, tuple) else (value,):
-                said = part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode()
-                digest.update(said)
+                is_array = isinstance(part, np.ndarray)
+                digest.update(part.tobytes() if is_array else repr(part).encode())
     return digest.hexdigest()[:16]
 
 
@@ -65,23 +66,40 @@ def test_fixed_cases_are_the_same_on_every_machine() -> None:
     assert hash_of(fixed_cases()) == "95217d5a277893ce"
 
 
-def test_random_cases_are_many_and_made_again_by_name() -> None:
-    cases = [random_case(number) for number in range(60)]
-    assert {case.dtype for case in cases} == {"float32", "float16", "bfloat16"}
-    assert {case.is_sequence for case in cases} == {True, False}
-    assert len({kind for case in cases for kind in case.kinds}) == len(KINDS)
-    assert any(0 in case.settings["temperature"] for case in cases)
-    again = eval(cases[7].name, {"random_case": random_case})
-    assert hash_of([again]) == hash_of([cases[7]])
-    large = large_case(5)
-    assert eval(large.name, {"large_case": large_case}).rows.tobytes() == large.rows.tobytes()
-    large = fixed_cases()[-1]
-    assert eval(large.name, {"fixed_cases": fixed_cases}).rows.tobytes() == large.rows.tobytes()
+def test_fixed_cases_do_not_change_with_new_filters_and_kinds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(cases.MORE_FILTERS, "new_filter", (0.0, 0.5))
+    monkeypatch.setitem(KINDS, "new kind", KINDS["bell"])
+    assert hash_of(fixed_cases()) == "95217d5a277893ce"
+    assert hash_of(fixed_logits_cases(ROWS, range(5))) == "7df47ef6faf10d2b"
+    random = [small_case(number) for number in range(1000, 1040)]
+    assert any("new_filter" in case.settings for case in random)
+    assert any("new_filter" in case.settings.get("stages", ()) for case in random)
+    assert any("new kind" in case.kinds for case in random)
+    assert not any(case.is_plain for case in random if "new_filter" in case.settings)
+
+
+def test_more_filters_have_values_on_and_off() -> None:
+    for name, pool in cases.MORE_FILTERS.items():
+        off = cases.BY_NAME[name].off[0]
+        assert off in pool and any(value != off for value in pool)
+        assert name not in FILTERS
+
+
+def test_random_cases_vary_and_are_reproduced_by_name() -> None:
+    random = [small_case(number) for number in range(1000, 1060)]
+    assert {case.dtype for case in random} == {"float32", "float16", "bfloat16"}
+    assert {case.is_sequence for case in random} == {True, False}
+    assert len({kind for case in random for kind in case.kinds}) == len(KINDS)
+    assert any(0 in case.settings["temperature"] for case in random)
+    for case in (random[7], large_case(1005), fixed_cases()[3], fixed_cases()[-1]):
+        assert hash_of([eval(case.name, vars(cases))]) == hash_of([case])
 
 
 @pytest.mark.parametrize("number", range(60))
 def test_a_case_is_what_it_says(number: int) -> None:
-    case = random_case(number) if number % 10 else large_case(number)
+    case = small_case(number) if number % 10 else large_case(number)
     narrow = {"float32": np.array, "float16": as_float16, "bfloat16": as_bfloat16}[case.dtype]
     for row in case.rows:
         assert reference.status(row) == reference.OK
@@ -98,81 +116,100 @@ def test_float16_refuses_what_it_cannot_hold() -> None:
     assert as_float16(np.float32([1.0, -np.inf])) is not None
 
 
-# ---------------------------------------------------------------- the parts of a proof
-
-
-def test_fixed_cases_have_whole_rows_as_long_as_models_have() -> None:
+def test_fixed_cases_have_rows_as_long_as_models_have_without_top_k() -> None:
     wanted = [{}, {"top_p": 0.9}, {"min_p": 0.05}, {"temperature": 1.5, "top_p": 0.95}]
     for size in (32_000, 151_936):
         case = next(case for case in fixed_cases() if case.vocabulary == size)
-        filters = [case.filters_of(row) for row in range(len(case.rows))]
-        for whole in wanted:
-            assert {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | whole in filters
+        filters = [case.filters(row) for row in range(len(case.rows))]
+        for some in wanted:
+            assert {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | some in filters
 
 
-def test_adjusted_rows_stay_good() -> None:
-    cases = [case for case in map(random_case, range(100)) if case.is_adjusted]
-    assert len(cases) > 5
-    for case in cases:
+def test_adjusted_rows_stay_valid() -> None:
+    adjusted = [case for case in map(small_case, range(100)) if case.is_adjusted]
+    assert len(adjusted) > 5
+    for case in adjusted:
         assert fastsample.sample(case.rows, **case.settings).tokens.min() >= 0
 
 
-def test_a_row_of_a_file_is_named() -> None:
-    assert given_case(ROWS, [3, 1], 0).kinds == ("given, row 3", "given, row 1")
+def test_a_row_of_the_logits_is_named() -> None:
+    assert logits_case(ROWS, [3, 1], 0).kinds == ("row 3 of the logits", "row 1 of the logits")
 
 
-def test_an_engine_on_a_gpu_is_not_asked_in_a_fork() -> None:
-    """CUDA refuses a child whose parent has it in use: that says nothing of the engine."""
-    here = os.getpid()
+def test_invalid_rows_are_left_out() -> None:
+    rows = np.concatenate([np.full((1, 700), np.nan, np.float32), ROWS[:1]])
+    assert valid_rows(rows) == [1]
+    assert valid_rows(np.zeros((6_400, 3), np.float32)) == list(range(0, 6_400, 100))
+    (case,) = fixed_logits_cases(rows, [1])
+    assert case.name == "logits_case(logits, [1], 0)"
+    assert case.rows[0].tobytes() == ROWS[0].tobytes()
 
-    def only_here(door: Any) -> Any:
-        def asked(*given: Any, **how: Any) -> Any:
-            assert os.getpid() == here, "Cannot re-initialize CUDA in forked subprocess"
-            return door(*given, **{**how, "engine": "reference"})
 
-        return asked
+# ---------------------------------------------------------------- parts
 
-    doors = Doors(sample=only_here(fastsample.sample), sampler=only_here(fastsample.Sampler))
-    case = random_case(21)
+
+def test_an_engine_on_a_gpu_is_not_checked_in_a_fork() -> None:
+    """CUDA refuses a forked process whose parent has it in use: that is no fault of the engine."""
+    parent = os.getpid()
+
+    def only_here(function: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            assert os.getpid() == parent, "Cannot re-initialize CUDA in forked subprocess"
+            return function(*arguments, **{**options, "engine": "reference"})
+
+        return call
+
+    class OnGpu(Backend):
+        record = backends.ENGINES["triton"]
+
+    api = PublicApi(sample=only_here(fastsample.sample), sampler=only_here(fastsample.Sampler))
+    case = small_case(21)
     assert case.is_sequence
-    held = list(copies([Way(doors, "triton", None, "exact")], case, Answer()))
-    assert {one.variant for one in held} == {"Sampler pickled", "Sampler cloned"}
-    facts = conditions(ways.Engines([], [("triton", None)], {}), 1, [])
-    assert "fork of triton" in facts["not_covered"]
+    checks = list(copies([OnGpu(api, "triton", None, "exact")], case, {}))
+    assert {check.variant for check in checks} == {"Sampler pickled", "Sampler cloned"}
+    assert "fork of triton" in describe_environment([("triton", None)], {})["not_covered"]
 
 
-def test_only_an_engine_with_threads_is_asked_for_them() -> None:
-    case = random_case(5)
-    for engine in ("reference", "numba"):
-        assert not list(thread_counts(Way(Doors(), engine, None, "exact"), case))
-    reference_alone = conditions(ways.Engines([("reference", None)], [], {}), 1, [])
-    assert reference_alone["threads"] == [1]
-    assert "threads of reference" in reference_alone["not_covered"]
+def test_only_engines_with_threads_are_checked_with_threads() -> None:
+    alone = [Backend(PublicApi(), "reference", None, "exact")]
+    assert not list(thread_counts(alone, small_case(5), {}))
+    environment = describe_environment([("reference", None)], {})
+    assert environment["threads"] == [1]
+    assert "threads of reference" in environment["not_covered"]
 
 
 @pytest.mark.skipif(not native, reason="the extension is absent")
-def test_two_proofs_at_once_give_the_limit_of_threads_back() -> None:
+def test_two_runs_at_once_restore_the_limit_of_threads() -> None:
     before = native.most_threads()
-    first, second = ways.threads_allowed(), ways.threads_allowed()
+    first, second = threads_allowed(), threads_allowed()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert native.most_threads() == max(before, ways.MOST_THREADS)
+    assert native.most_threads() == max(before, *THREADS)
     second.__exit__(None, None, None)
     assert native.most_threads() == before
 
 
-def test_there_are_random_cases_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "fixed_cases", lambda: [random_case(5)])
-    monkeypatch.setattr(Proof, "hold_wide", lambda self: None)
-    report = prove(Wish(1e-9, 1, quick=True))
-    assert (report.fixed_cases, report.random_cases) == (1, run.LEAST_RANDOM)
+def test_an_engine_without_a_stage_is_not_checked_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    verification = Verification(engines=[("reference", None)])
+    assert verification.backends("exact", small_case(5))
+    monkeypatch.setattr(Case, "ops", {"an op that no engine has"})
+    assert not verification.backends("exact", small_case(5), with_default=True)
 
 
 def test_uniforms_are_the_reference_s() -> None:
     for seed, position, stream in [(0, 0, 0), (2**64 - 1, 2**63 + 5, 2**32 - 9), (7, 3, 1)]:
         expected = [reference.uniform(seed, position, stream + n) for n in range(5)]
-        assert uniforms(seed, position, stream, 5) == expected
+        assert uniforms({"seed": seed, "position": position, "stream": stream}, 5) == expected
+
+
+@pytest.mark.parametrize("reduction", ["exact", "fixed"])
+def test_expected_results_are_the_reference_engine_s(reduction: str) -> None:
+    engine = Backend(PublicApi(), "reference", None, reduction)
+    for case in (small_case(5), small_case(21)):
+        expected = expected_results(case, reduction)
+        for name, array in (engine.everything(case) | engine.functions(case)).items():
+            assert array.tobytes() == expected[name].tobytes(), name
 
 
 def test_flushing_is_over_after_the_block() -> None:
@@ -182,101 +219,70 @@ def test_flushing_is_over_after_the_block() -> None:
 
 
 def test_ties_at_the_cut_are_seen() -> None:
-    rows = np.float32([[3, 1, 1, 0], [3, 2, 1, 0], [1, 1, 0, 0]])
-    settings: dict[str, Any] = dict.fromkeys(("temperature", "top_p"), np.ones(3))
-    settings |= {"min_p": np.zeros(3), "top_k": np.array([2, 2, 2])}
-    settings |= {name: np.zeros(3, np.uint64) for name in ("seed", "position", "stream")}
-    case = Case("", rows, ("",) * 3, settings, 1, "float32", False)
-    expected = Way(Doors(), "reference", None, "exact").whole(case)
-    assert ties_at_the_cut(case, expected) == [True, False, False]
+    row = np.float32([3, 1, 1, 0])
+    assert has_tie(row, np.array([0, 1]))
+    assert not has_tie(row, np.array([0, 1, 2]))
+    assert has_tie(np.float32([1, 1, 0]), np.array([1, 2]))
 
 
 def test_no_more_shards_than_tokens() -> None:
     assert [shard_count(size) for size in (1, 2, 3, 4, 5, 300)] == [1, 2, 2, 3, 5, 2]
 
 
-def test_differences_are_counted_by_bits() -> None:
-    zeros, nans = np.array([0.0, 1.0, 2.0]), np.array([np.nan, 1.0])
-    assert count_differences((zeros,), (np.array([-0.0, 1.0, 3.0]),)) == 2
-    assert count_differences((nans,), (nans.copy(),)) == 0
-    assert count_differences((np.arange(3),), (np.arange(5),)) == 5
-
-
-def test_a_tally_counts_draws_and_keeps_the_first() -> None:
-    case = random_case(5)
-    exact = Answer(tokens=np.zeros((len(case.rows), 4), np.int64))
-    tally = Tally(PLAIN)
-    tokens = np.zeros((len(case.rows), 4), np.int64)
-    tokens[0], tokens[2, 1], tokens[3, 3] = -1, 9, 8
-    tally.add(case, exact, tokens)
-    shown = tally.shown()
-    assert (shown.draws, shown.differ) == (4 * (len(case.rows) - 1), 2)
-    assert shown.first is not None
-    assert (shown.first.row, shown.first.expected, shown.first.got) == (2, "0", "9")
-    assert shown.first.stream == int(case.settings["stream"][2]) + 1
-
-
-def test_plain_float32_draws_by_the_same_numbers() -> None:
+def test_plain_float32_draws_with_the_same_numbers() -> None:
     """Where masses are far apart it draws the same; over many draws it does not always."""
     row = np.log(np.float32([0.5, 0.25, 0.25]))
-    case = given_case(row[None], [0, 0], 4)
-    settings = {**case.settings, "top_k": np.zeros(2, int), "temperature": np.ones(2)}
-    settings |= {"top_p": np.ones(2), "min_p": np.zeros(2)}
-    case = Case("", case.rows, case.kinds, settings, 64, "float32", False)
+    settings = {name: np.zeros(1, np.uint64) for name in cases.RNG}
+    settings |= {name: np.array([value]) for name, value in cases.OFF.items()}
+    case = Case("", row[None], ("",), settings, 64)
     drawn = fastsample.sample(case.rows, **settings, n=64).tokens
-    assert np.array_equal(plain_tokens(case), drawn)
-    report = proved([random_case(22)])
-    plain = next(one for one in report.shown if one.name == PLAIN)
-    assert 0 < plain.differ < plain.draws
+    assert np.array_equal(plain_tokens(case, 0), drawn[0])
+    report = checked([small_case(22)])
+    plain = next(one for one in report.baselines if one.invariant == PLAIN)
+    assert 0 < plain.mismatches < plain.tokens
 
 
-def proved(cases: list[Case]) -> Report:
-    proof = Proof(Wish(1.0, 0, quick=True))
-    for case in cases:
-        proof.hold(case)
-    return proof.report("", None)
+def checked(some_cases: list[Case]) -> Report:
+    verification = Verification(quick=True)
+    for case in some_cases:
+        verification.check(case)
+    return verification.report()
 
 
-def test_large_rows_hold() -> None:
-    report = proved([large_case(1)])
+def test_large_rows_are_equal() -> None:
+    report = checked([large_case(1)])
     assert report.ok
     assert report.logits == 3 * large_case(1).vocabulary
-    assert f"vocabularies above {large_case(1).vocabulary:,}" in report.conditions["not_covered"]
+    not_covered = report.environment["not_covered"]
+    assert f"vocabularies above {large_case(1).vocabulary:,}" in not_covered
 
 
 # ---------------------------------------------------------------- the fingerprint
 
 
-def engine_sets() -> list[dict[str, Any]]:
-    """What the table of engines may hold: each engine alone, on each of its instruction sets."""
-    found = {engine.name: [] for engine in usable_engines()}
-    for engine in usable_engines():
-        found[engine.name].append(engine.isa)
-    sets: list[dict[str, Any]] = [{}]
-    for name, isas in found.items():
-        if name in ("native", "numba"):
-            sets += [{name: lambda _quick, isa=isa: ((isa,), "")} for isa in isas]
-    return sets
+def engine_lists() -> list[list[Any]]:
+    """Each engine of this process alone, on each of its instruction sets, and the reference."""
+    found = usable_engines()
+    names = ("native", "numba", "reference")
+    return [[(one.name, one.isa)] for one in found if one.name in names]
 
 
-def test_every_engine_gives_the_same_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
-    prints = set()
-    for engines in engine_sets():
-        monkeypatch.setattr(ways, "ENGINES", engines)
-        prints.add(Proof(Wish(1.0, 0)).fingerprint([random_case(11), random_case(12)]))
+def test_every_engine_gives_the_same_fingerprint() -> None:
+    some = [small_case(11), small_case(12)]
+    prints = {Verification(engines=engines).fingerprint(some) for engines in engine_lists()}
     assert len(prints) == 1
 
 
-def test_the_fingerprint_sees_a_token_and_a_mass() -> None:
-    def fingerprint(doors: Doors) -> str:
-        return Proof(Wish(1.0, 0, quick=True, doors=doors)).fingerprint([random_case(3)])
+def test_the_fingerprint_depends_on_tokens_and_masses() -> None:
+    def fingerprint(api: PublicApi) -> str:
+        return Verification(quick=True, api=api).fingerprint([small_case(3)])
 
-    honest = fingerprint(Doors())
-    assert fingerprint(other_token(lambda _, how: how.get("logprobs") is None)) != honest
-    assert fingerprint(other_mass(lambda _rows, _how: True)) != honest
+    expected = fingerprint(PublicApi())
+    assert fingerprint(other_token(lambda _, o: o.get("logprobs") is None)) != expected
+    assert fingerprint(other_mass(always)) != expected
 
 
-# ---------------------------------------------------------------- the whole
+# ---------------------------------------------------------------- all of it
 
 
 @pytest.fixture(scope="module")
@@ -286,12 +292,12 @@ def quick() -> tuple[Report, float]:
     return report, perf_counter() - started
 
 
-def test_quick_holds(quick: tuple[Report, float]) -> None:
+def test_a_quick_run_is_ok(quick: tuple[Report, float]) -> None:
     report, seconds = quick
     assert report.ok
     assert all(line.covered for line in report.invariants if native)
-    assert (report.fixed_cases, report.given_cases >= 2) == (13, True)
-    assert report.random_cases >= run.LEAST_RANDOM
+    assert (report.cases["fixed"], report.cases["logits"] >= 2) == (13, True)
+    assert report.cases["random"] >= LEAST_RANDOM
     assert report.tokens > 300_000
     assert report.tokens == sum(line.tokens for line in report.invariants)
     assert 0 < report.seconds < seconds + 0.01
@@ -306,25 +312,23 @@ def test_the_fingerprint_is_golden(quick: tuple[Report, float]) -> None:
 def test_own_rows_have_a_fingerprint_of_their_own(quick: tuple[Report, float]) -> None:
     report = quick[0]
     assert report.logits_fingerprint not in (None, report.fingerprint)
-    proof = Proof(Wish(1.0, 0, quick=True))
-    assert proof.fingerprint(cases_of(ROWS, list(range(5)))) == report.logits_fingerprint
+    own = Verification(quick=True).fingerprint(fixed_logits_cases(ROWS, range(5)))
+    assert own == report.logits_fingerprint
 
 
-def test_conditions_tell_what_it_holds_for(quick: tuple[Report, float]) -> None:
-    facts = quick[0].conditions
-    info = fastsample.info()
-    assert facts["fastsample"] == info["version"]
-    assert (facts["rule_version"], facts["numpy"]) == (info["rule_version"], np.__version__)
-    assert facts["isa_usable"] == list(info["isa_usable"])
+def test_the_environment_is_described(quick: tuple[Report, float]) -> None:
+    facts, info = quick[0].environment, fastsample.info()
+    for name in ("version", "rule_version", "isa", "isa_usable", "cpu", "torch"):
+        assert facts[name] == info[name]
+    assert facts["numpy"] == np.__version__
     assert facts["threads"] == [1, 2, 3, 8]
-    assert {"cpu", "python", "system", "dtypes", "engines", "not_covered"} <= facts.keys()
+    assert {"python", "system", "dtypes", "engines", "not_covered"} <= facts.keys()
     assert "reference" in facts["engines"]
     for engine in usable_engines():
         assert engine.name in facts["engines"] or engine.name in facts["not_covered"]
     assert ("torch" in facts["engines"]) == is_installed("torch")
     if is_installed("torch"):
-        assert facts["torch"] == f"{info['torch']} on the CPU"
-        assert {"threads of torch", "fixed and fast of torch"} <= facts["not_covered"].keys()
+        assert {"threads of torch", "fixed, fast of torch"} <= facts["not_covered"].keys()
 
 
 def test_a_report_is_json(quick: tuple[Report, float]) -> None:
@@ -335,36 +339,38 @@ def test_a_report_is_json(quick: tuple[Report, float]) -> None:
         line.invariant for line in report.invariants
     ]
     assert again["invariants"][0]["groups"][0][0] == "reference"
+    assert {"name", "deviations"}.isdisjoint(again["invariants"][0])
+
+
+def test_there_are_random_cases_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "fixed_cases", lambda: [small_case(5)])
+    monkeypatch.setattr(cases, "flat_case", lambda _: small_case(5))
+    report = Verification(1e-9, 1, quick=True).run()
+    assert (report.cases["fixed"], report.cases["random"]) == (1, LEAST_RANDOM)
 
 
 def test_the_seed_makes_the_random_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[str] = []
-    monkeypatch.setattr(Proof, "fingerprint", lambda self, cases: "")
-    monkeypatch.setattr(Proof, "hold_wide", lambda self: None)
-    monkeypatch.setattr(Proof, "hold", lambda self, case, origin: held.append(case.name))
-    monkeypatch.setattr(Proof, "elapsed", property(lambda self: len(held) % 5))
+    names: list[str] = []
+    monkeypatch.setattr(Verification, "check_fixed", lambda self: ("", None))
+    monkeypatch.setattr(Verification, "elapsed", property(lambda self: len(names) % 5))
+
+    def check(self: Verification, case: Case, origin: str) -> None:
+        self.cases[origin] += 1
+        names.append(case.name)
+
+    monkeypatch.setattr(Verification, "check", check)
     for seed in (1, 1, 2):
-        prove(Wish(4.0, seed, quick=True))
-        held.append("")
-    first, second, third = held[:4], held[5:9], held[10:14]
+        Verification(4.0, seed, engines=[("reference", None)]).run()
+        names.append("")
+    first, second, third = names[:4], names[5:9], names[10:14]
     assert first == second != third
     assert len(set(first)) == 4
-    again = eval(first[0], {"random_case": random_case})
-    assert hash_of([again]) == hash_of([eval(second[0], {"random_case": random_case})])
+    assert hash_of([eval(first[1], vars(cases))]) == hash_of([eval(second[1], vars(cases))])
 
 
-def test_minutes_go_on_and_progress_is_told() -> None:
-    told: list[tuple[float, int]] = []
-    fastsample.verify(minutes=0.02, seed=1, progress=lambda *said: told.append(said))
-    shares, tokens = zip(*told, strict=True)
+def test_minutes_are_a_time_and_progress_is_reported() -> None:
+    calls: list[tuple[float, int]] = []
+    fastsample.verify(minutes=0.02, seed=1, progress=lambda *call: calls.append(call))
+    shares, tokens = zip(*calls, strict=True)
     assert list(tokens) == sorted(tokens) and tokens[0] > 0
     assert list(shares) == sorted(shares) and shares[-1] <= 1
-
-
-def test_bad_rows_are_left_out() -> None:
-    rows = np.concatenate([np.full((1, 700), np.nan, np.float32), ROWS[:1]])
-    assert good_rows(rows) == [1]
-    assert good_rows(np.zeros((6_400, 3), np.float32)) == list(range(0, 6_400, 100))
-    (case,) = cases_of(rows, [1])
-    assert case.name == "given_case(logits, [1], 0)"
-    assert case.rows[0].tobytes() == ROWS[0].tobytes()

@@ -17,7 +17,7 @@ from .bench import bench
 from .demo import demo
 from .info import info
 from .table import table
-from .verify_page import prove
+from .verify_page import verify_command
 
 app = typer.Typer(
     name="fastsample",
@@ -72,7 +72,7 @@ def global_options(
 for name, command in {
     "table": table,
     "bench": bench,
-    "verify": prove,
+    "verify": verify_command,
     "demo": demo,
     "info": info,
 }.items():

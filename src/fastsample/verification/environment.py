@@ -1,87 +1,60 @@
-"""What a result holds for: versions, the processor, what was there to be asked and what was not."""
+"""What a result holds for: versions, processor, engines; and what was not checked, and why."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from fastsample.api.info import cpu_name, info
-from fastsample.engines import TENSOR_ENGINES
+from fastsample.api.info import info
+from fastsample.engines import ENGINES
 
-from .backends import Engines
-from .child import why_no_child
+from .backends import THREADS, Engine
 from .flush import flushing
-from .invariants import THREADED, THREADS, UNFORKED
+from .worker import why_no_fork
 
-NEVER = {
-    "reduce_sum": "not asked; its own tests hold it",
-    "top_p, filter_logits, candidates": "not asked; they are written from kept sets",
-    "tensors, `out`, `valid_vocab`": "rows are NumPy arrays, and all their columns are tokens",
-    "other devices than the CPU": "NumPy arrays lie on the CPU",
-    "masks of bits, biases of each row": "masks are bool, and one bias holds for all rows",
-    "adjusted rows in a Sampler": "a Sampler is asked without mask, bias and penalties",
-    "adjusted rows in shards and other orders": "shards and orders are of rows as they came",
-    "other stages in shards": "what merges them has the usual order of stages",
-    "raw and tempered laws of rows above 16,384 logits": "functions of whole rows alone hold them",
-    "masses of rows above 16,384 logits": "held once for each way, in shards and in another order "
-    "by the default one, and in nothing else",
+NEVER_COVERED = {
+    "reduce_sum": "its own tests cover it",
+    "top_p, filter_logits, candidates": "they are made from kept sets",
+    "tensors, `out`, `valid_vocab`": "rows are NumPy arrays, and all columns are tokens",
+    "devices other than the CPU": "NumPy arrays are in the CPU's memory",
+    "bit masks, biases per row": "masks are bool, and one bias holds for all rows",
+    "adjusted rows in a Sampler": "a Sampler gets no mask, bias or penalties",
+    "adjusted rows in shards, permutations": "these have the rows as they are",
+    "other stages in shards": "the merge has the four first filters, in their default order",
+    "raw, tempered log-probabilities": "of rows above 16,384 logits; functions of rows cover them",
+    "masses above 16,384 logits": "compared once for each backend, and in shards and in one "
+    "permutation for the first one",
 }
-"""What no run covers, and why."""
-OF_ONE_THREAD = {"torch": "it is asked in a child with one thread"}
 
 
-def conditions(
-    engines: Engines,
-    largest: int,
-    empty: list[str],
-) -> dict[str, Any]:
-    """Describe them.
-
-    Parameters
-    ----------
-    engines : Engines
-        Those that were asked, and those that were not, and why.
-    largest : int
-        The largest vocabulary that there was.
-    empty : list of str
-        Lines on which nothing was compared.
-    """
-    facts = info()
-    names = list(dict.fromkeys(name for name, _ in (*engines.here, *engines.beside)))
-    not_covered = {**engines.not_asked, **dict.fromkeys(empty, "nothing was compared"), **NEVER}
-    not_covered[f"vocabularies above {largest:,}"] = "the largest that was tried"
-    for name in names:
-        if name not in THREADED:
-            not_covered[f"threads of {name}"] = OF_ONE_THREAD.get(name, "it has none")
-        if name in UNFORKED:
-            not_covered[f"fork of {name}"] = "a forked child cannot use a GPU that is in use"
-        if name in TENSOR_ENGINES:
-            not_covered[f"fixed and fast of {name}"] = "it refuses them"
+def describe_environment(engines: Iterable[Engine], not_covered: dict[str, str]) -> dict[str, Any]:
+    """Describe it: `fastsample.info()` and more, for the engines that were checked."""
+    names, not_covered = {name for name, _ in engines}, not_covered | NEVER_COVERED
+    checked = [record for record in ENGINES.values() if record.name in names]
+    for record in checked:
+        if not record.has_threads:
+            not_covered[f"threads of {record.name}"] = "`n_threads` does not apply to it"
+        if not record.survives_fork:
+            not_covered[f"fork of {record.name}"] = "a forked process cannot use a GPU in use"
+        if record.reductions == ("exact",):
+            not_covered[f"fixed, fast of {record.name}"] = "it has exact alone"
     with flushing() as flushed:
-        pass
-    if not flushed:
-        not_covered["flush-to-zero"] = "how to switch it on is not known for this system"
-    if reason := why_no_child():
+        if not flushed:
+            not_covered["flush-to-zero"] = "not known how to switch it on for this system"
+    if reason := why_no_fork():
         not_covered["fork"] = reason
     return {
-        "fastsample": facts["version"],
-        "rule_version": facts["rule_version"],
+        **info(),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        **({"numba": facts["numba"]} if "numba" in names else {}),
-        **({"torch": f"{facts['torch']} on the CPU"} if "torch" in names else {}),
-        **({"triton": f"{facts['triton']} on a GPU"} if "triton" in names else {}),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": cpu_name(),
         "processors": os.cpu_count(),
-        "isa_compiled": list(facts["isa_compiled"]),
-        "isa_usable": list(facts["isa_usable"]),
-        "isa_default": facts["isa"],
-        "engines": [*(name for name in names if name != "reference"), "reference"],
-        "threads": list(THREADS) if set(names) & set(THREADED) else [1],
+        "engines": [*(one.name for one in checked if one.name != "reference"), "reference"],
+        "threads": [*THREADS] if any(one.has_threads for one in checked) else [1],
         "dtypes": ["float32", "float16", "bfloat16"],
         "not_covered": not_covered,
     }

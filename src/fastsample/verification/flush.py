@@ -1,8 +1,4 @@
-"""The processor's flush-to-zero mode, which other libraries switch on: on for a while, to try it.
-
-The C library keeps the mode in its `fenv_t`; where it lies there is known for two processors. What
-was asked for is tried before it is believed.
-"""
+"""Switch on the processor's flush-to-zero mode, which other libraries do."""
 
 from __future__ import annotations
 
@@ -13,12 +9,12 @@ from contextlib import contextmanager
 import numpy as np
 
 # Word of glibc's and musl's fenv_t, and the bits in it that flush: results, and operands on x86.
-_PLACES = {"x86_64": (7, 0x8040), "aarch64": (0, 1 << 24)}
+_FLUSH_BITS = {"x86_64": (7, 0x8040), "aarch64": (0, 1 << 24)}
 _WORDS = 64
 
 
 def flushes() -> bool:
-    """Whether a product that is denormal comes out as 0 now.
+    """Return whether a denormal product is 0 in this thread.
 
     Examples
     --------
@@ -32,8 +28,8 @@ def flushes() -> bool:
 
 @contextmanager
 def flushing() -> Iterator[bool]:
-    """Flush denormals to zero for the time of a `with`; tell whether this thread does."""
-    place = _PLACES.get(platform.machine())
+    """Flush denormals to zero inside a `with`; yields False where that is not possible."""
+    place = _FLUSH_BITS.get(platform.machine())
     if platform.system() != "Linux" or place is None:
         yield False
         return

@@ -1,8 +1,8 @@
-"""Rows that are made from random words by exact steps: the same bits on every machine.
+"""Rows of logits from random words, by exact steps: the same bits on every machine.
 
 A word becomes a logit as an integer of at most 24 bits times a power of two, or as the float32 with
-those bits. No rounding takes part, and of NumPy's generators only raw words, whose stream NumPy
-promises to keep. So a case that fails on one machine can be made again on another.
+those bits. Nothing is rounded, and of NumPy's generators only raw words are used, whose stream is
+guaranteed. So a row that fails on one machine can be reproduced on another.
 """
 
 from __future__ import annotations
@@ -13,172 +13,140 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
 T = TypeVar("T")
 
 
-class Dice:
-    """Random words from a seed, and exact choices by them.
+class RandomWords:
+    """Random 64-bit words from a seed, and exact choices by them.
 
     Examples
     --------
-    >>> Dice(7).pick((1, 2, 3)) == Dice(7).pick((1, 2, 3))
+    >>> RandomWords(7).pick((1, 2, 3)) == RandomWords(7).pick((1, 2, 3))
     True
     """
 
     def __init__(self, seed: int) -> None:
-        self._words = np.random.Philox(key=seed)
+        self._generator = np.random.Philox(key=seed)
 
-    def words(self, size: int) -> NDArray[np.uint64]:
-        """So many random 64-bit words."""
-        return np.asarray(self._words.random_raw(size), dtype=np.uint64)
+    def words(self, size: int) -> Array:
+        """Return the next words: uint64 of shape (size,)."""
+        return np.asarray(self._generator.random_raw(size), dtype=np.uint64)
 
     def below(self, end: int) -> int:
-        """An integer in [0, end)."""
-        return int(self._words.random_raw()) % end
+        """Return an integer in [0, end)."""
+        return int(self._generator.random_raw()) % end
 
     def pick(self, pool: Sequence[T]) -> T:
-        """One of a pool."""
+        """Return one of a pool."""
         return pool[self.below(len(pool))]
 
-    def permutation(self, size: int) -> NDArray[np.int64]:
-        """The integers below `size` in a random order."""
+    def permutation(self, size: int) -> Array:
+        """Return the integers below `size` in a random order."""
         return np.argsort(self.words(size), kind="stable").astype(np.int64)
 
+    def one_in(self, count: int, size: int) -> Array:
+        """Return a mask that is True at about one of `count` places."""
+        return np.asarray(self.words(size) % np.uint64(count) == 0)
 
-Recipe = Callable[[Dice, int], NDArray[np.float32]]
 
-
-def _exact(integers: NDArray[Any], exponent: int) -> NDArray[np.float32]:
+def _exact(integers: Array, exponent: int) -> Array:
     """Integers below 2**24 in magnitude, times 2**exponent."""
     return np.ldexp(integers.astype(np.float32), exponent)
 
 
-def _of_bits(bits: NDArray[Any]) -> NDArray[np.float32]:
+def _of_bits(bits: Array) -> Array:
     """The float32 with these bits."""
-    return np.asarray(bits.astype(np.uint32).view(np.float32))
+    return bits.astype(np.uint32).view(np.float32)
 
 
-def _integers(dice: Dice, size: int) -> NDArray[np.int64]:
+def _integers(random: RandomWords, size: int) -> Array:
     """Bell-shaped integers of 18 bits: each the sum of a word's four parts."""
-    parts = dice.words(size).view(np.uint16).reshape(size, 4)
-    total = parts.astype(np.int64).sum(axis=1)
-    return np.asarray(total - 131070, dtype=np.int64)
+    parts = random.words(size).view(np.uint16).reshape(size, 4)
+    return np.asarray(parts.astype(np.int64).sum(axis=1) - 131070)
 
 
-def bell(dice: Dice, size: int) -> NDArray[np.float32]:
-    """Logits of about -8 to 8, as a model's head gives them."""
-    return _exact(_integers(dice, size), -14)
+def bell(random: RandomWords, size: int, exponent: int = 0) -> Array:
+    """Return logits of about -8 to 8, as a model's last layer does, times 2**exponent."""
+    return np.ldexp(_exact(_integers(random, size), -14), exponent)
 
 
-def _scaled(exponent: int) -> Recipe:
-    return lambda dice, size: np.ldexp(bell(dice, size), exponent)
-
-
-def _few(count: int, exponent: int) -> Recipe:
-    """Only so many distinct logits, 2**exponent apart: ties at every cut."""
-    return lambda dice, size: _exact(dice.words(size) % np.uint64(count), exponent)
-
-
-def _masked(one_in: int) -> Recipe:
-    def make(dice: Dice, size: int) -> NDArray[np.float32]:
-        row = bell(dice, size)
-        banned = dice.words(size) % np.uint64(one_in) != 0
-        banned[dice.below(size)] = False
-        row[banned] = -np.inf
-        return row
-
-    return make
-
-
-def _masked_ties(dice: Dice, size: int) -> NDArray[np.float32]:
-    row = _masked(3)(dice, size)
-    return np.asarray(np.rint(row), dtype=np.float32)
-
-
-def _flat(dice: Dice, size: int) -> NDArray[np.float32]:
-    return np.full(size, dice.pick((0.0, -0.0, -3.5, 1e-40, 3e38)), dtype=np.float32)
-
-
-def _peaked(dice: Dice, size: int) -> NDArray[np.float32]:
-    row = bell(dice, size)
-    row[dice.below(size)] = dice.pick((20.0, 60.0, 1e30))
+def _masked(random: RandomWords, size: int, one_in: int) -> Array:
+    row = bell(random, size)
+    banned = ~random.one_in(one_in, size)
+    banned[random.below(size)] = False
+    row[banned] = -np.inf
     return row
 
 
-def _long_tail(dice: Dice, size: int) -> NDArray[np.float32]:
-    """A steep head, and masses down to 0."""
-    halves = _integers(dice, size) >> 6
-    return _exact(-(halves * halves), -16)
+def _peaked(random: RandomWords, size: int) -> Array:
+    row = bell(random, size)
+    row[random.below(size)] = random.pick((20.0, 60.0, 1e30))
+    return row
 
 
-def _clustered(dice: Dice, size: int) -> NDArray[np.float32]:
-    """The best logits side by side."""
-    row = bell(dice, size)
-    start = dice.below(size)
+def _clustered(random: RandomWords, size: int) -> Array:
+    row = bell(random, size)
+    start = random.below(size)
     row[start : start + 40] += np.float32(16)
     return row
 
 
-def _at_mass_zero(dice: Dice, size: int) -> NDArray[np.float32]:
-    """A top token, and the others where masses vanish at temperature 1."""
-    row = _exact(_integers(dice, size) - (28 << 16) - (27 << 10), -16)
-    row[dice.below(size)] = 0
+def _at_mass_zero(random: RandomWords, size: int) -> Array:
+    row = _exact(_integers(random, size) - (28 << 16) - (27 << 10), -16)
+    row[random.below(size)] = 0
     return row
 
 
-def _denormal(dice: Dice, size: int) -> NDArray[np.float32]:
-    """Denormals and zeros of both signs, with a normal logit or two among them."""
-    row = _of_bits(dice.words(size) & np.uint64(0x807FFFFF))
-    row[dice.words(size) % np.uint64(8) == 0] = -0.0
-    row[dice.words(size) % np.uint64(16) == 0] = dice.pick((0.0, 0.5, 2.0**-126))
+def _denormal(random: RandomWords, size: int) -> Array:
+    row = _of_bits(random.words(size) & np.uint64(0x807FFFFF))
+    row[random.one_in(8, size)] = -0.0
+    row[random.one_in(16, size)] = random.pick((0.0, 0.5, 2.0**-126))
     return row
 
 
-def _any_bits(dice: Dice, size: int) -> NDArray[np.float32]:
-    """Any finite float32."""
-    bits = (dice.words(size) >> np.uint64(32)).astype(np.uint32)
-    bits[(bits & 0x7F800000) == 0x7F800000] ^= np.uint32(0x40000000)
+def _any_bits(random: RandomWords, size: int) -> Array:
+    bits = (random.words(size) >> np.uint64(32)).astype(np.uint32)
+    bits[(bits & 0x7F800000) == 0x7F800000] ^= np.uint32(0x40000000)  # neither inf nor NaN
     return _of_bits(bits)
 
 
-def _ascending(dice: Dice, size: int) -> NDArray[np.float32]:
-    return np.sort(bell(dice, size))
-
-
-def _descending(dice: Dice, size: int) -> NDArray[np.float32]:
-    return np.ascontiguousarray(_ascending(dice, size)[::-1])
-
-
-KINDS: dict[str, Recipe] = {
+KINDS: dict[str, Callable[[RandomWords, int], Array]] = {
     "bell": bell,
-    "bell x 4": _scaled(2),
-    "bell / 16": _scaled(-4),
-    "bell x 2^120": _scaled(120),
-    "two values": _few(2, 0),
-    "two far values": _few(2, 6),
-    "nine values": _few(9, -1),
-    "masked 1 in 2": _masked(2),
-    "masked 1 in 50": _masked(50),
-    "masked ties": _masked_ties,
-    "flat": _flat,
+    "bell x 4": lambda random, size: bell(random, size, 2),
+    "bell / 16": lambda random, size: bell(random, size, -4),
+    "bell x 2^120": lambda random, size: bell(random, size, 120),
+    # Ties at every cut.
+    "two values": lambda random, size: _exact(random.words(size) % np.uint64(2), 0),
+    "two far values": lambda random, size: _exact(random.words(size) % np.uint64(2), 6),
+    "nine values": lambda random, size: _exact(random.words(size) % np.uint64(9), -1),
+    "masked 1 in 2": lambda random, size: _masked(random, size, 2),
+    "masked 1 in 50": lambda random, size: _masked(random, size, 50),
+    "masked ties": lambda random, size: np.rint(_masked(random, size, 3)),
+    "flat": lambda random, size: np.full(
+        size, random.pick((0.0, -0.0, -3.5, 1e-40, 3e38)), np.float32
+    ),
     "peaked": _peaked,
-    "long tail": _long_tail,
+    # A steep start, and masses down to 0.
+    "long tail": lambda random, size: _exact(-((_integers(random, size) >> 6) ** 2), -16),
+    # The largest logits next to each other.
     "clustered": _clustered,
+    # All but the top token where masses vanish at temperature 1.
     "at mass zero": _at_mass_zero,
     "denormal": _denormal,
     "any bits": _any_bits,
-    "ascending": _ascending,
-    "descending": _descending,
+    "ascending": lambda random, size: np.sort(bell(random, size)),
+    "descending": lambda random, size: np.sort(bell(random, size))[::-1].copy(),
 }
 
 
-def as_float16(row: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """The row rounded to values that float16 holds; None where one is too large for it."""
+def as_float16(rows: Array) -> Array | None:
+    """Round float32 logits to values of float16; None where one is too large for it."""
     with np.errstate(over="ignore", under="ignore"):
-        rounded = row.astype(np.float16).astype(np.float32)
-    return None if np.any(np.isinf(rounded) != np.isinf(row)) else rounded
+        rounded = rows.astype(np.float16).astype(np.float32)
+    return None if np.any(np.isinf(rounded) != np.isinf(rows)) else rounded
 
 
-def as_bfloat16(row: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The row cut to values that bfloat16 holds."""
-    return _of_bits(row.view(np.uint32) & np.uint32(0xFFFF0000))
+def as_bfloat16(rows: Array) -> Array:
+    """Truncate float32 logits to values of bfloat16."""
+    return _of_bits(rows.view(np.uint32) & np.uint32(0xFFFF0000))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import time
 from array import array
 from typing import Any
 from unittest import mock
@@ -15,7 +17,8 @@ from fastsample.api.sequences import start
 from fastsample.engines import plan, reference
 from fastsample.engines.reference import logprobs as reference_laws
 from fastsample.params.ops import Op
-from fastsample.verification.child import NoChildError, in_child
+from fastsample.verification import worker
+from fastsample.verification.worker import NoForkError, run_forked
 from tests.support.engines import PLAN_LAYOUT, csr, make_plan, native
 from tests.support.error_cases import ROW, ROWS, ErrorCase
 from tests.support.rounding_modes import KNOWN, rounding
@@ -232,32 +235,38 @@ DURING_A_CALL = [
 
 
 def without_fork() -> None:
-    with mock.patch.object(os, "fork", create=True):
-        del os.fork
-        in_child(lambda: 0)
+    unknown = ValueError("cannot find context for 'fork'")
+    with mock.patch.object(multiprocessing, "get_context", side_effect=unknown):
+        run_forked(int)
 
 
 def refused_fork() -> None:
     with mock.patch.object(os, "fork", side_effect=BlockingIOError("no more"), create=True):
-        in_child(lambda: 0)
+        run_forked(int)
 
 
-CHILDREN = [
-    ErrorCase(lambda: in_child(lambda: os._exit(0)), RuntimeError, "a forked child ended, or said"),
+def slow_fork() -> None:
+    with mock.patch.object(worker, "PATIENCE", 0.1):
+        run_forked(lambda: time.sleep(60))
+
+
+FORKED = [
+    ErrorCase(slow_fork, RuntimeError, "a forked process sent no result for"),
+    ErrorCase(lambda: run_forked(lambda: os._exit(0)), RuntimeError, "a forked process ended"),
     ErrorCase(
-        lambda: in_child(lambda: 1 // 0), RuntimeError, "a forked child raised RuntimeError("
+        lambda: run_forked(lambda: 1 // 0), RuntimeError, "a forked process raised ZeroDivision"
     ),
 ]
 
-NO_CHILDREN = [
-    ErrorCase(without_fork, NoChildError, "this system has no fork"),
-    ErrorCase(refused_fork, NoChildError, "the system refuses it: no more"),
+NOT_FORKED = [
+    ErrorCase(without_fork, NoForkError, "the system cannot fork: cannot find context"),
+    ErrorCase(refused_fork, NoForkError, "the system cannot fork: no more"),
 ]
 
 ERROR_CASES = [
     *REFERENCE,
-    *NO_CHILDREN,
-    *(CHILDREN if hasattr(os, "fork") else []),
+    *NOT_FORKED,
+    *(FORKED if hasattr(os, "fork") else []),
     *DURING_A_CALL,
     *PLANS,
     *(ROUNDING if KNOWN else []),
