@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
-import runpy
 import shutil
 import subprocess
 import sys
@@ -13,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import setuptools
 
-ROOT = Path(__file__).resolve().parents[2]
-KERNELS = ROOT / "kernels"
+from tests.support.build_settings import KERNELS, ROOT, compile_flags, settings_of_the_build
+
 COMPILERS = ["g++", *(f"clang++-{version}" for version in (14, 15, 16, 17, 18, 19, 20))]
 FAST_MATH = ["-ffast-math", "-Ofast", "-funsafe-math-optimizations"]
 KEEPS_DENORMALS = "import numpy as np; assert np.float32(1e-40) * np.float32(1) > 0"
@@ -38,18 +35,6 @@ def run(command: list[Any], **variables: str) -> str:
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return done.stdout
-
-
-@functools.cache
-def settings_of_the_build() -> dict[str, Any]:
-    """Return the names that setup.py defines, and build nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setuptools, "setup", lambda **_: None)
-        return runpy.run_path(str(ROOT / "setup.py"))
-
-
-def compile_flags() -> list[str]:
-    return [*settings_of_the_build()["COMPILE_FLAGS"], f"-I{KERNELS}"]
 
 
 # ---------------------------------------------------------------- in seconds

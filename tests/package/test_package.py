@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
-import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fastsample
+from tests.support.build_settings import KERNELS, compile_flags, settings_of_the_build
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = ("torch", "numba", "triton", "typer", "rich", "matplotlib", "threadpoolctl")
@@ -102,30 +104,29 @@ def tool(*names: str) -> str:
 
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Objects of the kernels, one per instruction set, compiled as setup.py compiles them.
+    """Objects of the kernels, one per instruction set, compiled with the flags of setup.py.
 
     All but `add_exact_product`: what it fuses has one rounding either way.
     """
-    if not (ROOT / "setup.py").exists():
-        pytest.skip("the sources are not beside the tests")
-    tool("c++", "g++", "clang++")
-    pytest.importorskip("Cython", reason="needs Cython to compile the kernels")
-    pytest.importorskip("setuptools", reason="needs setuptools to compile the kernels")
-    folder = tmp_path_factory.mktemp("objects")
-    command = [sys.executable, "setup.py", "--quiet", "build_ext"]
-    command += ["--build-temp", str(folder), "--build-lib", str(folder / "lib")]
-    # Which of the two a compiler of C++ is given depends on the version of setuptools.
-    flags = {
-        name: f"{os.environ.get(name, '')} -DFASTSAMPLE_NEVER_FUSE"
-        for name in ("CFLAGS", "CXXFLAGS")
-    }
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | flags)
-    assert done.returncode == 0, done.stderr
-    return sorted(folder.glob("*/kernels/simd/isa.o"))
+    isas = settings_of_the_build()["instruction_sets"]()
+    flags = [*compile_flags(), "-DFASTSAMPLE_NEVER_FUSE", "-c"]
+    folder, compiler = tmp_path_factory.mktemp("objects"), tool("c++", "g++", "clang++")
+    source = str(KERNELS / "simd" / "isa.cpp")
+
+    def compiled(isa: Any) -> Path:
+        target = folder / f"{isa.namespace}.o"
+        name = f"-DFASTSAMPLE_ISA={isa.namespace}"
+        command = [compiler, *flags, *isa.flags, name, source, "-o", str(target)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return target
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(compiled, isas))
 
 
 def test_an_object_per_instruction_set(objects: list[Path]) -> None:
-    names = {path.parents[2].name for path in objects}
+    names = {path.stem for path in objects}
     expected = {
         "x86_64": {"baseline", "x86_v3", "x86_v4"},
         "aarch64": {"baseline", "neon"},
