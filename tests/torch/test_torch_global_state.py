@@ -36,7 +36,7 @@ def set_to(change: Callable[[Any], None], value: Any, before: Any) -> Iterator[N
         change(before)
 
 
-MODES: dict[str, Callable[[], Any]] = {
+STATES: dict[str, Callable[[], Any]] = {
     "inference": torch.inference_mode,
     "no grad": torch.no_grad,
     "flushed denormals": lambda: set_to(torch.set_flush_denormal, True, False),
@@ -56,8 +56,8 @@ def logits_of_all_sizes() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("mode", MODES)
-def test_no_mode_gives_another_token(mode: str, chain: str) -> None:
+@pytest.mark.parametrize("state", STATES)
+def test_no_state_gives_another_token(state: str, chain: str) -> None:
     logits = logits_of_all_sizes()
     how = {
         **PLACE,
@@ -68,7 +68,7 @@ def test_no_mode_gives_another_token(mode: str, chain: str) -> None:
     }
     how |= {"output": HISTORY, "bias": {3: 1e-40, 4: -1e-40, 5: 1.0}}
     expected = sample(logits, **how)
-    with MODES[mode]():
+    with STATES[state]():
         found = sample(logits, **how, **THERE)
     for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):
         one, other = getattr(expected, name), getattr(found, name)
