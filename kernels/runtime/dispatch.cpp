@@ -146,12 +146,17 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const LogitsProcess
                                logprobs,
                                count,
                                out.top_count};
-    ThreadWorkspace large;
-    Workspace& work = out.top_count <= max_listed(batch.vocabulary)
-                          ? workspace.reserve(batch.vocabulary, draw_capacity(batch.vocabulary))
-                          : large.reserve(batch.vocabulary, list_capacity(out.top_count));
     const RowProcessors edits = processor_builder.build(processors, row, batch.vocabulary, params[row]);
-    status[row] = kernels.sample(row_of(batch, row), edits, params[row], reduction, work, row_out);
+    const auto sample_with = [&](Workspace& work) {
+      return kernels.sample(row_of(batch, row), edits, params[row], reduction, work, row_out);
+    };
+    ThreadWorkspace large;
+    status[row] = out.top_count <= max_listed(batch.vocabulary)
+                      ? sample_with(workspace.reserve(batch.vocabulary, draw_capacity(batch.vocabulary)))
+                      : sample_with(large.reserve(batch.vocabulary, list_capacity(out.top_count)));
+    if (status[row] == kNoCapacity) {
+      status[row] = sample_with(large.reserve(batch.vocabulary, list_capacity(batch.vocabulary)));
+    }
   };
   for_each_row(batch, threads, sample_row);
 }

@@ -12,7 +12,17 @@ static_assert(FLT_EVAL_METHOD == 0, "compile without -mfpmath=387 and the like")
 
 // What a stage does with its value (rule 5). params/ops.py has the same codes, and params/table.py says which
 // parameter uses which: kernels know no filter by name.
-enum class Op : uint8_t { kEnd = 0, kScale = 1, kCount = 2, kMass = 3, kThreshold = 4 };
+enum class Op : uint8_t {
+  kEnd = 0,
+  kScale = 1,
+  kCount = 2,
+  kMass = 3,
+  kThreshold = 4,
+  kThresholdOfTotal = 5,
+  kThresholdOfTopShare = 6,
+  kThresholdOfDeviation = 7,
+  kBand = 8
+};
 constexpr int kMaxStages = 16;
 
 // The tokens that a penalty counts; n >= 0 means the last n of prompt and output.
@@ -41,8 +51,9 @@ struct RowParams {
   double values[kMaxStages];   // one for each op
 };
 
-// kBadParam is set by the caller; such a row is skipped.
-enum Status : uint8_t { kOk = 0, kInvalid = 1, kEmpty = 2, kBadParam = 3 };
+// kBadParam is set by the caller; such a row is skipped. No caller sees kNoCapacity: dispatch repeats the row with
+// a larger workspace.
+enum Status : uint8_t { kOk = 0, kInvalid = 1, kEmpty = 2, kBadParam = 3, kNoCapacity = 4 };
 
 // Logits are of the first three.
 enum DType : int32_t { kFloat32 = 0, kFloat16 = 1, kBFloat16 = 2, kFloat64 = 3 };
@@ -155,7 +166,8 @@ struct Sums {
 
 // The kernels of one instruction set. Results are written only where the status is kOk.
 struct Kernels {
-  // Needs capacity for the top tokens and two blocks.
+  // Needs capacity for the top tokens and two blocks. Returns kNoCapacity if that is too little for BAND; capacity
+  // for the vocabulary and two blocks is always enough.
   Status (*sample)(const Logits& logits, const RowProcessors& processors, const RowParams& params,
                    Reduction reduction, Workspace& work, const RowOutput& out);
   // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses. Needs capacity for

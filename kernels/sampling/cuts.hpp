@@ -23,6 +23,9 @@ inline float next_above(float logit) {
   return next > 0 ? kSmallestNormal : 0.0f;
 }
 
+// Larger than every key.
+constexpr uint64_t kNoKey = ~uint64_t{0};
+
 // The lowest key of this logit: that of the last possible token.
 inline uint64_t lowest_key_of(float logit) { return sort_key(logit, -1); }
 // All tokens above -inf have this key or a larger one.

@@ -1,8 +1,8 @@
-// Rule 5: the stages in their order. Each keeps the first tokens of rule 3's order, so each is a cut, and no token
-// is sorted.
+// Rule 5: the stages in their order. All ops but BAND keep the first tokens of rule 3's order, so each is a cut, and
+// no token is sorted.
 #pragma once
 
-#include "sampling/nucleus.hpp"
+#include "sampling/band.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
@@ -39,10 +39,37 @@ inline void filter_mass(KeptSet& kept, float share) {
   }
 }
 
-inline void filter_threshold(KeptSet& kept, float share) {
-  if (share <= 0x1p-60f) return;
-  const double y = natural_log(static_cast<double>(share)) * kLog2E - 0x1p-19;
-  const uint64_t cut = lowest_key_of(lowest_logit(kept.scaling, static_cast<float>(y)));
+// ---- thresholds ---------------------------------------------------------------------------------------
+
+constexpr float kNoThreshold = -kInfinity;
+
+// Rule 5's a and b.
+inline double log2_of(float share) { return natural_log(static_cast<double>(share)) * kLog2E - 0x1p-19; }
+inline double log2_of_total(KeptSet& kept) {
+  compute_integer_masses(kept);
+  return natural_log(static_cast<double>(kept.total)) * kLog2E - 40;
+}
+
+// The threshold on y, or kNoThreshold where all are kept.
+inline float threshold_of(KeptSet& kept, Op op, float value) {
+  if (op == Op::kThresholdOfDeviation) {
+    if (value == 0.0f) return kNoThreshold;
+    const double distance = static_cast<double>(value) * deviation_of(kept);
+    return static_cast<float>(-distance * static_cast<double>(kept.scaling.scale));
+  }
+  if (value <= 0x1p-60f) return kNoThreshold;
+  const double share = log2_of(value);
+  if (op == Op::kThresholdOfTotal) return static_cast<float>(share + log2_of_total(kept));
+  if (op == Op::kThresholdOfTopShare) return static_cast<float>(share - log2_of_total(kept));
+  return static_cast<float>(share);
+}
+
+inline void filter_threshold(KeptSet& kept, Op op, float value) {
+  constexpr float kHighest = -0x1p-100f;  // keeps all tokens whose logit is m
+  const float threshold = threshold_of(kept, op, value);
+  if (threshold == kNoThreshold) return;
+  const float y = threshold < kHighest ? threshold : kHighest;
+  const uint64_t cut = lowest_key_of(lowest_logit(kept.scaling, y));
   if (kept.in_place) {
     keep_from(kept, {cut}, false);
   } else {
@@ -50,18 +77,29 @@ inline void filter_threshold(KeptSet& kept, float share) {
   }
 }
 
-inline void apply_stages(KeptSet& kept, const RowParams& params) {
+// ---- all stages ---------------------------------------------------------------------------------------
+
+// False where the workspace is too small for BAND.
+inline bool apply_stages(KeptSet& kept, const RowParams& params) {
   for (int i = 0; i < kMaxStages && params.ops[i] != Op::kEnd; ++i) {
+    const Op op = params.ops[i];
     const double value = params.values[i];
-    switch (params.ops[i]) {
+    switch (op) {
       case Op::kScale: set_temperature(kept, value); break;
       case Op::kCount: filter_count(kept, value); break;
       case Op::kMass: filter_mass(kept, static_cast<float>(value)); break;
-      case Op::kThreshold: filter_threshold(kept, static_cast<float>(value)); break;
+      case Op::kThreshold:
+      case Op::kThresholdOfTotal:
+      case Op::kThresholdOfTopShare:
+      case Op::kThresholdOfDeviation: filter_threshold(kept, op, static_cast<float>(value)); break;
+      case Op::kBand:
+        if (!filter_band(kept, static_cast<float>(value))) return false;
+        break;
       case Op::kEnd: break;
     }
   }
   compute_masses(kept);
+  return true;
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ inline Status scan_row(const Row& row, const RowParams& params, int64_t top_coun
     const double value = params.values[i];
     const bool cuts = value > 0 && value < static_cast<double>(row.vocabulary());
     if (params.ops[i] == Op::kCount && cuts) k = static_cast<int64_t>(value);
-    nucleus |= params.ops[i] == Op::kMass && value < 1.0;
+    nucleus |= (params.ops[i] == Op::kMass || params.ops[i] == Op::kBand) && value < 1.0;
   }
   k = k == 0 && nucleus ? kFirstNucleus : k;
   k = k > params.min_keep ? k : params.min_keep;
@@ -41,7 +41,7 @@ inline KeptSet all_of_row(const Row& row, const RowParams& params, Reduction red
 inline Distribution kept_distribution(const KeptSet& kept) {
   const uint64_t cut = kept.in_place ? kept.cut : smallest(kept.work.keys, kept.count);
   const double log_total = kept.reduction == kExact ? log_of(kept.total) : natural_log(kept.float_total);
-  return {kept.row, kept.reduction, kept.scaling, 1.0, log_total, cut, true};
+  return {kept.row, kept.reduction, kept.scaling, 1.0, log_total, cut, kept.highest, true};
 }
 
 // Writes the modes that are of the row after rule 2 (tempered, processed), or those of the row before it (raw).
@@ -83,18 +83,18 @@ inline void write_raw_modes(const Logits& logits, const RowParams& params, Reduc
   }
 }
 
-inline void write_modes(const Logits& logits, const RowParams& params, const KeptSet& kept,
+inline void write_modes(const Logits& logits, const RowParams& params, const KeptSet& kept, float top,
                         const Distribution& processed, const RowOutput& out) {
   const Row& row = kept.row;
   Workspace& work = kept.work;
   if (wants(out, false)) {
-    write_row_modes(row, work, kept.scaling.top, out.tokens[0], params, kept.reduction, processed, false, out);
+    write_row_modes(row, work, top, out.tokens[0], params, kept.reduction, processed, false, out);
   }
   if (!wants(out, true)) return;
   if (row.has_processors()) {
     write_raw_modes(logits, params, kept.reduction, work, processed, out);
   } else {
-    write_row_modes(row, work, kept.scaling.top, out.tokens[0], params, kept.reduction, processed, true, out);
+    write_row_modes(row, work, top, out.tokens[0], params, kept.reduction, processed, true, out);
   }
 }
 
@@ -113,15 +113,15 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
     const int64_t token = first_token(row, work.block_max, top);
     for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = token;
     if (out.kept_count) *out.kept_count = 1;
-    write_modes(logits, params, kept, greedy_distribution(row, top, sort_key(top, token)), out);
+    write_modes(logits, params, kept, top, greedy_distribution(row, top, sort_key(top, token)), out);
     return kOk;
   }
-  apply_stages(kept, params);
+  if (!apply_stages(kept, params)) return kNoCapacity;
   for (int64_t i = 0; i < out.draws; ++i) {
     out.tokens[i] = clamp_token(row, draw(params, kept, i));
   }
   if (out.kept_count) *out.kept_count = count_kept(kept);
-  if (out.mode_count) write_modes(logits, params, kept, kept_distribution(kept), out);
+  if (out.mode_count) write_modes(logits, params, kept, top, kept_distribution(kept), out);
   return kOk;
 }
 
@@ -138,7 +138,7 @@ Status kept_set(const Logits& logits, const RowProcessors& processors, const Row
     kept.in_place = false;
     kept.count = 1;
   } else {
-    apply_stages(kept, params);
+    if (!apply_stages(kept, params)) return kNoCapacity;
     list_kept(kept);
     radix_sort(work.keys, work.scratch_keys, kept.count);
   }

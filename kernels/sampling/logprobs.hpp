@@ -10,7 +10,7 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // A distribution over one row. Its log-probabilities are (x - m) / T - ln W over the entire row, or with `by_mass`
-// ln(mass) - ln W over the tokens whose key is at least `cut`.
+// ln(mass) - ln W over the tokens with keys from `cut` to `highest`.
 struct Distribution {
   const Row& row;
   Reduction reduction;
@@ -18,6 +18,7 @@ struct Distribution {
   double temperature;
   double log_total;
   uint64_t cut;
+  uint64_t highest;
   bool by_mass;
 };
 
@@ -29,7 +30,9 @@ inline double logprob(const Distribution& distribution, uint64_t key) {
     const double gap = static_cast<double>(logit) - static_cast<double>(distribution.scaling.top);
     return gap / distribution.temperature - distribution.log_total;
   }
-  if (key < distribution.cut || logit == -kInfinity) return -static_cast<double>(kInfinity);
+  if (key < distribution.cut || key > distribution.highest || logit == -kInfinity) {
+    return -static_cast<double>(kInfinity);
+  }
   if (distribution.reduction != kExact) {
     return natural_log(static_cast<double>(float_mass_of(distribution.scaling, logit))) -
            distribution.log_total;
@@ -47,12 +50,12 @@ inline Distribution row_distribution(const Row& row, Workspace& work, float top,
     compute_masses(all);
   }
   const double rounded = static_cast<double>(static_cast<float>(temperature));
-  return {row, reduction, scaling, rounded, natural_log(work.row_total), 0, false};
+  return {row, reduction, scaling, rounded, natural_log(work.row_total), 0, kNoKey, false};
 }
 
 // Probability 1 for one token.
 inline Distribution greedy_distribution(const Row& row, float top, uint64_t key) {
-  return {row, kExact, {top, 1.0f}, 0.0, log_of(kTopMass), key, true};
+  return {row, kExact, {top, 1.0f}, 0.0, log_of(kTopMass), key, key, true};
 }
 
 // Writes the first `count` keys of the row to work.keys, in rule 3's order; tokens at -inf are last, by token.

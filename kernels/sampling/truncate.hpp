@@ -7,8 +7,6 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-constexpr uint64_t kNoKey = ~uint64_t{0};
-
 // ---- cuts of a kept set in place ------------------------------------------------------------------------
 
 inline uint64_t smallest(const uint64_t* keys, int64_t count) {

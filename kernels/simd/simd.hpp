@@ -100,6 +100,29 @@ inline Floats add_by_multiplier(Floats a, Floats b) {
 #endif
 }
 
+typedef uint64_t Uwords __attribute__((vector_size(4 * kLanes)));
+
+// The 64-bit products of lanes 0, 2, 4, ...
+inline Uwords multiply_even(Uints a, Uints b) {
+#if defined(__AVX512F__)
+  return (Uwords)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (Uwords)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+  return (Uwords)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#elif defined(__aarch64__)
+  return (Uwords)vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)b));
+#else
+  constexpr uint64_t kLow = 0xFFFFFFFF;
+  return ((Uwords)a & kLow) * ((Uwords)b & kLow);
+#endif
+}
+
+// Pairs of lanes: the 64-bit products of both, added.
+inline Uwords multiply_pairs(Uints a, Uints b) {
+  return multiply_even(a, b) + multiply_even((Uints)((Uwords)a >> 32), (Uints)((Uwords)b >> 32));
+}
+
 // Several vectors that take the same steps in turn, so that a step need not wait for the one before. The
 // processor's window is too small to overlap chains of this length by itself.
 constexpr int kPack = 4;
