@@ -10,7 +10,7 @@ namespace FASTSAMPLE_ISA {
 namespace {
 
 // The masses of a vector of logits; that of -inf is 0.
-inline Floats float_masses_of(Scaling scaling, Floats logits) {
+FASTSAMPLE_INLINE Floats float_masses_of(Scaling scaling, Floats logits) {
   const Power<Floats> v = power(exponent2(scaling, logits));
   const Floats values = v.p * doubled(v.half);
   return logits >= fill(kLowest) ? values : Floats{};
@@ -36,7 +36,7 @@ class FixedSum {
   static constexpr bool kHasZeros = false;
   static constexpr int64_t kBlocks = kRuleBlock / kBlock;
 
-  void add(const Power<Pack>& v) {
+  FASTSAMPLE_INLINE void add(const Power<Pack>& v) {
     for (int i = 0; i < kPack; ++i) {
       Floats& lanes = lanes_[i % kVectors];
       lanes = add_exact_product(v.p.vector[i], v.half.vector[i], lanes);
@@ -60,7 +60,7 @@ class FastSum {
   static constexpr bool kHasZeros = false;
   static constexpr int64_t kBlocks = kSpan;
 
-  void add(const Power<Pack>& v) { lanes_ = add_exact_product(v.p, v.half, lanes_); }
+  FASTSAMPLE_INLINE void add(const Power<Pack>& v) { lanes_ = add_exact_product(v.p, v.half, lanes_); }
   double total() const {
     const Floats lanes = (lanes_.vector[0] + lanes_.vector[1]) + (lanes_.vector[2] + lanes_.vector[3]);
     return 2.0 * static_cast<double>(sum_of(lanes));
@@ -77,7 +77,7 @@ class WideSum {
   static constexpr bool kHasZeros = false;
   static constexpr int64_t kBlocks = kSpan;
 
-  void add(const Power<Pack>& v) {
+  FASTSAMPLE_INLINE void add(const Power<Pack>& v) {
     typedef float HalfFloats __attribute__((vector_size(2 * kLanes)));
     for (int i = 0; i < kPack; ++i) {
       const Floats values = v.p.vector[i] * v.half.vector[i];

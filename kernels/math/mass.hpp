@@ -35,7 +35,7 @@ inline float exponent2(Scaling scaling, float logit) {
 
 // From here on V is a vector or a pack of vectors.
 template <class V>
-inline V exponent2(Scaling scaling, const V& logits) {
+FASTSAMPLE_INLINE V exponent2(Scaling scaling, const V& logits) {
   return larger_negative((logits - scaling.top) * scaling.scale, kMinExponent2);
 }
 
@@ -50,14 +50,14 @@ struct Power {
 };
 
 // Unsigned, since lanes past the end of a list may hold any number, and the shift may overflow.
-inline Floats half_of_two_to(Floats t) { return (Floats)((Uints)t << 23); }
-inline Pack half_of_two_to(const Pack& t) {
+FASTSAMPLE_INLINE Floats half_of_two_to(Floats t) { return (Floats)((Uints)t << 23); }
+FASTSAMPLE_INLINE Pack half_of_two_to(const Pack& t) {
   return each([&](int i) { return half_of_two_to(t.vector[i]); });
 }
-inline Floats doubled(Floats half) { return (Floats)((Uints)half + (1u << 23)); }
+FASTSAMPLE_INLINE Floats doubled(Floats half) { return (Floats)((Uints)half + (1u << 23)); }
 
 template <class V>
-inline V polynomial(const V& f) {
+FASTSAMPLE_INLINE V polynomial(const V& f) {
   V p = f * 0x1.5bda40p-10f + 0x1.3ce8acp-7f;
   p = p * f + 0x1.c6b6e4p-5f;
   p = p * f + 0x1.ebf9c2p-3f;
@@ -66,7 +66,7 @@ inline V polynomial(const V& f) {
 }
 
 template <class V>
-inline Power<V> power(const V& y) {
+FASTSAMPLE_INLINE Power<V> power(const V& y) {
   const V t = y + kRound;
   return {polynomial(y - (t - kRound)), half_of_two_to(t)};
 }
@@ -84,18 +84,18 @@ constexpr int32_t kLowBits = 0x36C00000;   // 1.5 * 2^-18
 
 // The product is exact, so high and low are the rule's for v = 2^y, halved.
 template <class V>
-inline V high_part(const Power<V>& v) {
+FASTSAMPLE_INLINE V high_part(const Power<V>& v) {
   return add_exact_product(v.p, v.half, 6.0f);
 }
 // The rule's (v - (high - 12)) + 1.5 * 2^-17. Its first two differences are exact. So is the one here, which
 // subtracts both constants at once: like them it is a multiple of half the rule's 2^-20. One rounding remains
 // in either form.
 template <class V>
-inline V low_part(const Power<V>& v, const V& high) {
+FASTSAMPLE_INLINE V low_part(const Power<V>& v, const V& high) {
   return add_exact_product(v.p, v.half, (6.0f + 0x1.8p-18f) - high);
 }
 
-inline Masses masses_of(Scaling scaling, Floats logits) {
+FASTSAMPLE_INLINE Masses masses_of(Scaling scaling, Floats logits) {
   const Power<Floats> v = power(exponent2(scaling, logits));
   const Floats high = high_part(v);
   return {(Ints)((Uints)high - static_cast<uint32_t>(kHighBits)),
@@ -134,7 +134,7 @@ class SpanMass {
   static constexpr int64_t kBlocks = kSpan;
   static constexpr bool kHasZeros = true;  // a kept token may have mass 0
 
-  void add(const Power<Pack>& v) {
+  FASTSAMPLE_INLINE void add(const Power<Pack>& v) {
     const Pack high = high_part(v);
     const Pack low = low_part(v, high);
     for (int i = 0; i < kPack; ++i) {

@@ -62,8 +62,7 @@ int64_t spans_of(const Row& row) {
 
 // Adds the masses of a block's logits that are at least bound_at(i), where load(i) is a vector from the i-th on.
 template <class Sum, class Load, class BoundAt>
-__attribute__((always_inline)) inline void add_block_from(Sum& sum, Scaling scaling, Load load,
-                                                          BoundAt bound_at) {
+FASTSAMPLE_INLINE void add_block_from(Sum& sum, Scaling scaling, Load load, BoundAt bound_at) {
   for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
     const Pack logits = each([&](int j) { return load(i + j * kLanes); });
     Power<Pack> v = power(exponent2(scaling, logits));
@@ -75,10 +74,21 @@ __attribute__((always_inline)) inline void add_block_from(Sum& sum, Scaling scal
 
 // Adds the masses of all of a block's logits.
 template <class Sum, class Load>
-__attribute__((always_inline)) inline void add_block(Sum& sum, Scaling scaling, Load load) {
+FASTSAMPLE_INLINE void add_block(Sum& sum, Scaling scaling, Load load) {
   for (int64_t i = 0; i < kBlock; i += kPack * kLanes) {
     sum.add(power(exponent2(scaling, each([&](int j) { return load(i + j * kLanes); }))));
   }
+}
+
+// Adds the masses of a block whose tokens have different bounds. Few blocks need that, so all dtypes share the code.
+template <class Sum>
+__attribute__((noinline)) Sum add_split_block(Sum sum, const Row& row, Scaling scaling, const Cut& cut,
+                                              int64_t b) {
+  const char* block = row.block(b);
+  add_block_from(
+      sum, scaling, [=](int64_t i) { return load(block + 4 * i); },
+      [&](int64_t i) { return cut.bound_at(b * kBlock + i); });
+  return sum;
 }
 
 // A block is read if its largest logit is at least this.
@@ -105,15 +115,16 @@ typename Sum::Total sum_spans(const Row& row, const Workspace& work, Scaling sca
     for (int64_t b = span * Sum::kBlocks; b < end; ++b) {
       if (work.block_max[b] < least) continue;
       row.prefetch(b);
-      const int64_t first = b * kBlock;
+      if (kCut ? cut.splits(b * kBlock) : b >= row.full_blocks()) {
+        sum = add_split_block(sum, row, scaling, cut, b);
+        continue;
+      }
       row.with_block(b, [&](auto load) __attribute__((always_inline)) {
-        if (!kCut && b < row.full_blocks()) {
+        if (!kCut) {
           add_block(sum, scaling, load);
-        } else if (cut.splits(first)) {
-          add_block_from(sum, scaling, load, [&](int64_t i) { return cut.bound_at(first + i); });
         } else {
-          const Floats bound_here = cut.bound_at(first);
-          add_block_from(sum, scaling, load, [=](int64_t) { return bound_here; });
+          const Floats bound = cut.bound_at(b * kBlock);
+          add_block_from(sum, scaling, load, [=](int64_t) { return bound; });
         }
       });
     }

@@ -178,9 +178,8 @@ inline Matches match_buffers(const Workspace& work) {
 // Appends the lanes of some vectors whose bits are set; returns the new number of matches. It loops over words of
 // bits, since a branch for each vector would often be mispredicted.
 template <int kVectors>
-__attribute__((always_inline)) inline int64_t append_matches(Matches matches, int64_t count,
-                                                             const char* vectors,
-                                                             const uint32_t (&bits)[kVectors], int64_t first) {
+FASTSAMPLE_INLINE int64_t append_matches(Matches matches, int64_t count, const char* vectors,
+                                         const uint32_t (&bits)[kVectors], int64_t first) {
   constexpr int kWord = 64 / kLanes;  // vectors whose bits fill a word
   for (int start = 0; start < kVectors; start += kWord) {
     uint64_t word = 0;

@@ -12,7 +12,7 @@ namespace {
 constexpr float kMinNormalExponent2 = -126.0f;
 
 // The float mass of a token whose 2^y is v: rule 4's y is at least -64, and the mass of -inf is 0.
-inline Power<Pack> mass_power(const Power<Pack>& v, const Pack& y, const Pack& logits) {
+FASTSAMPLE_INLINE Power<Pack> mass_power(const Power<Pack>& v, const Pack& y, const Pack& logits) {
   constexpr float kLowestHalf = 0x1p-65f;
   Power<Pack> mass = v;
   for (int i = 0; i < kPack; ++i) {
@@ -26,7 +26,7 @@ inline Power<Pack> mass_power(const Power<Pack>& v, const Pack& y, const Pack& l
 
 // 2^y of each lane; adds the masses to `sum`.
 template <class Sum>
-inline Pack powers(Scaling scaling, const Pack& logits, Sum& sum) {
+FASTSAMPLE_INLINE Pack powers(Scaling scaling, const Pack& logits, Sum& sum) {
   const Pack y = (logits - scaling.top) * scaling.scale;
   const Power<Pack> v = power(larger_negative(y, kMinNormalExponent2));
   sum.add(Sum::kHasZeros ? v : mass_power(v, y, logits));

@@ -25,6 +25,9 @@
 #define FASTSAMPLE_LANES 4
 #endif
 
+// For the steps of hot loops: GCC would call some of them, and pass vectors in memory.
+#define FASTSAMPLE_INLINE __attribute__((always_inline)) inline
+
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
@@ -38,7 +41,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr float kSmallestNormal = std::numeric_limits<float>::min();
 
-inline Floats load(const void* source) {
+FASTSAMPLE_INLINE Floats load(const void* source) {
   Floats lanes;
   std::memcpy(&lanes, source, sizeof lanes);
   return lanes;
@@ -46,11 +49,11 @@ inline Floats load(const void* source) {
 
 inline void store(void* target, Floats lanes) { std::memcpy(target, &lanes, sizeof lanes); }
 
-inline Floats fill(float value) { return value - Floats{}; }
+FASTSAMPLE_INLINE Floats fill(float value) { return value - Floats{}; }
 
 // b > a ? b : a in each lane: where b is NaN the result is a. Intrinsics for x86, where GCC makes two
 // instructions of the expression; with the full mask it does not warn as it does about the plain intrinsic.
-inline Floats larger(Floats a, Floats b) {
+FASTSAMPLE_INLINE Floats larger(Floats a, Floats b) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_maskz_max_ps(0xFFFF, (__m512)b, (__m512)a);
 #elif defined(__AVX2__)
@@ -64,7 +67,7 @@ inline Floats larger(Floats a, Floats b) {
 
 // larger(y, low) for y <= +0 and low < 0: of two negative numbers the larger has the smaller bits. Integer units
 // are idle where this is used; SSE2 lacks the instruction.
-inline Floats larger_negative(Floats y, float low) {
+FASTSAMPLE_INLINE Floats larger_negative(Floats y, float low) {
 #if defined(__SSE2__) && !defined(__SSE4_1__)
   return larger(y, fill(low));
 #else
@@ -76,7 +79,7 @@ inline Floats larger_negative(Floats y, float low) {
 
 // a * b + c where the product is exact: then a fused multiply-add rounds as two operations do. The build forbids
 // fusing everywhere else; FASTSAMPLE_NEVER_FUSE forbids it here too, so that tests can compare.
-inline Floats add_exact_product(Floats a, Floats b, Floats c) {
+FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, Floats c) {
 #if defined(FASTSAMPLE_NEVER_FUSE)
   return a * b + c;
 #elif defined(__AVX512F__)
@@ -89,10 +92,12 @@ inline Floats add_exact_product(Floats a, Floats b, Floats c) {
   return a * b + c;
 #endif
 }
-inline Floats add_exact_product(Floats a, Floats b, float c) { return add_exact_product(a, b, fill(c)); }
+FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, float c) {
+  return add_exact_product(a, b, fill(c));
+}
 
 // a + b in a loop that also takes maxima: there AVX-512's multipliers are idle and its adders are not.
-inline Floats add_by_multiplier(Floats a, Floats b) {
+FASTSAMPLE_INLINE Floats add_by_multiplier(Floats a, Floats b) {
 #if defined(__AVX512F__)
   return add_exact_product(b, fill(1.0f), a);
 #else
@@ -131,38 +136,38 @@ struct Pack {
 };
 
 template <class Step>
-inline Pack each(Step step) {
+FASTSAMPLE_INLINE Pack each(Step step) {
   Pack result;
   for (int i = 0; i < kPack; ++i) result.vector[i] = step(i);
   return result;
 }
 
-inline const Floats& nth(const Pack& pack, int i) { return pack.vector[i]; }
-inline float nth(float all, int) { return all; }
+FASTSAMPLE_INLINE const Floats& nth(const Pack& pack, int i) { return pack.vector[i]; }
+FASTSAMPLE_INLINE float nth(float all, int) { return all; }
 
-inline Pack operator+(const Pack& a, float b) {
+FASTSAMPLE_INLINE Pack operator+(const Pack& a, float b) {
   return each([&](int i) { return a.vector[i] + b; });
 }
-inline Pack operator-(const Pack& a, float b) {
+FASTSAMPLE_INLINE Pack operator-(const Pack& a, float b) {
   return each([&](int i) { return a.vector[i] - b; });
 }
-inline Pack operator*(const Pack& a, float b) {
+FASTSAMPLE_INLINE Pack operator*(const Pack& a, float b) {
   return each([&](int i) { return a.vector[i] * b; });
 }
-inline Pack operator-(const Pack& a, const Pack& b) {
+FASTSAMPLE_INLINE Pack operator-(const Pack& a, const Pack& b) {
   return each([&](int i) { return a.vector[i] - b.vector[i]; });
 }
-inline Pack operator*(const Pack& a, const Pack& b) {
+FASTSAMPLE_INLINE Pack operator*(const Pack& a, const Pack& b) {
   return each([&](int i) { return a.vector[i] * b.vector[i]; });
 }
-inline Pack larger_negative(const Pack& y, float low) {
+FASTSAMPLE_INLINE Pack larger_negative(const Pack& y, float low) {
   return each([&](int i) { return larger_negative(y.vector[i], low); });
 }
-inline Pack operator-(float a, const Pack& b) {
+FASTSAMPLE_INLINE Pack operator-(float a, const Pack& b) {
   return each([&](int i) { return a - b.vector[i]; });
 }
 template <class C>
-inline Pack add_exact_product(const Pack& a, const Pack& b, const C& c) {
+FASTSAMPLE_INLINE Pack add_exact_product(const Pack& a, const Pack& b, const C& c) {
   return each([&](int i) { return add_exact_product(a.vector[i], b.vector[i], nth(c, i)); });
 }
 
