@@ -52,7 +52,7 @@ def refusal(*arguments: Any) -> str:
 def test_it_prints_percentiles_of_all_three(file: Path) -> None:
     result = run(file, "--temperature", 0.8, "--top-k", 50, "--repeat", 2)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "temperature 0.8, top_k 50, top_p 1.0, min_p 0.0" in result.stdout
+    assert "temperature 0.8, top_k 50\n" in result.stdout
     assert "5 row(s) of 600 logits" in result.stdout
     assert (
         "time(s) after a warm-up pass; fastsample and np.max interleaved, then the NumPy"
@@ -97,7 +97,8 @@ def test_json_holds_every_figure(file: Path, tmp_path: Path) -> None:
     filters = ("--temperature", 0.7, "--top-k", 9, "--top-p", 0.9, "--min-p", 0.1)
     assert run(file, *filters, "--repeat", 3, "--json", path).exit_code == 0
     found = json.loads(path.read_text(encoding="utf-8"))
-    assert found["parameters"] == {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.1}
+    on = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.1}
+    assert {name: found["parameters"][name] for name in on} == on
     facts = ("file", "rows", "vocabulary", "dtype", "batch", "repeat", "n_threads", "busy")
     assert [found[name] for name in facts] == [str(file), 5, 600, "float32", 1, 3, None, False]
     assert found["load_average"] == 0.1
@@ -134,7 +135,7 @@ def test_a_figure_describes_its_measurement(
     )
     assert run(file, *options, "--svg", file.parent / "a.svg").exit_code == 0
     settings, conditions = captions[0].splitlines()
-    assert settings == "temperature 1.0, top_k 0, top_p 1.0, min_p 0.0, V = 600"
+    assert settings == "temperature 1.0, V = 600"
     busy = ", BUSY: load average 0.51" if load > 0.5 else ""
     assert conditions == f"4 row(s) of float32, 2 per call, baseline, A processor{busy}"
 

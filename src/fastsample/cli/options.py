@@ -34,8 +34,9 @@ def stages_in_use(params: SamplingParams) -> list[str]:
 
 
 def describe(params: SamplingParams) -> str:
-    """Format temperature and filters in one line."""
-    return ", ".join(f"{name} {value}" for name, value in stage_values(params).items())
+    """Format the temperature and the filters in use in one line."""
+    names = dict.fromkeys(("temperature", *stages_in_use(params)))
+    return ", ".join(f"{name} {getattr(params, name)}" for name in names)
 
 
 def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
