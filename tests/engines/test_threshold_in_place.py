@@ -48,13 +48,18 @@ def seen_vectors(vocabulary: int, lanes: int) -> NDArray[np.int64]:
 
 
 def settings_of(rng: np.random.Generator, vocabulary: int) -> dict[str, Any]:
-    choice = rng.integers(4)
+    choice = rng.integers(6)
     if choice == 0:
         return {"top_k": int(rng.integers(1, vocabulary))}
     if choice == 1:
         return {"top_p": float(rng.choice([0.5, 0.9, 0.99, 0.9999]))}
     if choice == 2:
         return {"top_p": 0.97, "min_keep": int(rng.integers(1, vocabulary))}
+    if choice == 3:
+        share, least = float(rng.choice([0.2, 0.9, 0.9999])), int(rng.integers(1, vocabulary))
+        return {"typical_p": share, "min_keep": int(rng.choice([1, least]))}
+    if choice == 4:
+        return {"top_n_sigma": float(rng.choice([0.1, 1, 3])), "epsilon_cutoff": 1.5 / vocabulary}
     return {"top_p": 0.9, "temperature": 3.0, "min_p": 0.01}
 
 
@@ -107,3 +112,17 @@ def test_what_a_thread_did_before_changes_nothing(isa: str) -> None:
     settings: list[dict[str, Any]] = [{"top_k": 4406}]
     fresh = in_fresh_thread(lambda: answers([row], settings, isa=isa))
     assert fresh == answers([row], settings, engine="reference")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("isa", NATIVE_ISAS)
+def test_sums_over_the_largest_vocabulary(isa: str) -> None:
+    """Sums of deviations, and of exponents by mass, close to the bounds that the rule states."""
+    rng = np.random.default_rng(5)
+    far = np.full(2**22, -3e38, np.float32)
+    far[7] = 3e38
+    rows = [far, -rng.exponential(1 / 512, 2**22).astype(np.float32)]
+    settings: list[dict[str, Any]] = [{"top_n_sigma": 1.0}, {"typical_p": 0.7, "temperature": 2e-3}]
+    rows, settings = [*rows, rows[1]], [*settings, {"typical_p": 0.9}]
+    expected = answers(rows, settings, engine="reference")
+    assert answers(rows, settings, isa=isa) == expected

@@ -24,7 +24,8 @@ row += rng.standard_normal(row.size, np.float32)
 fastsample.sample(row[:1000], temperature=0.0)
 before = resident()
 for settings in ({}, {"top_p": 0.9}, {"top_p": 0.9999}, {"top_k": 100_000}, {"top_k": 3_000_000},
-                 {"min_p": 0.01}, {"temperature": 1.5, "top_p": 0.95}):
+                 {"min_p": 0.01}, {"temperature": 1.5, "top_p": 0.95}, {"top_n_sigma": 2.0},
+                 {"typical_p": 0.9}, {"typical_p": 0.9, "temperature": 100.0}):
     for position in range(2):
         fastsample.sample(row, **settings, seed=1, position=position, n_threads=1)
 fastsample.sample(row, seed=1, position=0, n_threads=1, logprobs=row.size)

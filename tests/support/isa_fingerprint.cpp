@@ -1,5 +1,6 @@
-// Prints a hash of one instruction set's results on random rows. It needs no Python, so it also runs on an emulated
-// processor. Compiled with FASTSAMPLE_ISA, a namespace of isa_list.hpp.
+// Prints two hashes of one instruction set's results on random rows, with top_k, top_p and min_p and with chains of
+// all ops. It needs no Python, so it also runs on an emulated processor. Compiled with FASTSAMPLE_ISA, a namespace
+// of isa_list.hpp.
 #include "sampling/kernels.hpp"
 
 #include <cstdio>
@@ -97,6 +98,24 @@ RowParams make_params(Random& random, int vocabulary) {
   return params;
 }
 
+RowParams make_chain(Random& random, int vocabulary) {
+  const double shares[] = {0, 1e-6, 0.01, 0.2, 0.5, 0.9, 0.99, 1};
+  const double deviations[] = {0.01, 0.5, 1, 2, 7};
+  const int64_t min_keeps[] = {1, 1, 1, 3, 50};
+  RowParams params = make_params(random, vocabulary);
+  params.temperature = 0.3 + random.next() % 8;
+  params.min_keep = random.pick(min_keeps);
+  for (int i = 0; i < 4; ++i) {
+    const Op op = static_cast<Op>(1 + random.next() % 8);
+    params.ops[i] = op;
+    params.values[i] = random.pick(shares);
+    if (op == Op::kScale) params.values[i] = params.temperature;
+    if (op == Op::kCount) params.values[i] = 1 + random.next() % vocabulary;
+    if (op == Op::kThresholdOfDeviation) params.values[i] = random.pick(deviations);
+  }
+  return params;
+}
+
 void add_results(const Logits& logits, const RowParams& params, Workspace& work, Fingerprint& print) {
   int64_t token = -1, kept = 0, ranks[3], top_tokens[3 * kTop];
   double logprobs[3], top_logprobs[3 * kTop];
@@ -107,7 +126,12 @@ void add_results(const Logits& logits, const RowParams& params, Workspace& work,
                   top_logprobs + f * kTop};
   }
   work.capacity = 512;  // less than some rows have: these are cut in place
-  const Status status = kernels.sample(logits, {}, params, kExact, work, {&token, 1, &kept, results, 3, top});
+  const RowOutput out = {&token, 1, &kept, results, 3, top};
+  Status status = kernels.sample(logits, {}, params, kExact, work, out);
+  if (status == kNoCapacity) {
+    work.capacity = kCapacity;
+    status = kernels.sample(logits, {}, params, kExact, work, out);
+  }
   print.add(uint64_t{status});
   if (status != kOk) return;
   print.add(static_cast<uint64_t>(token));
@@ -129,15 +153,12 @@ void add_results(const Logits& logits, const RowParams& params, Workspace& work,
   }
 }
 
-}  // namespace
-
-int main() {
-  Random random;
+void print_fingerprint(Random& random, int cases, RowParams (*make)(Random&, int)) {
   Fingerprint print;
   Memory memory;
   std::vector<float> floats(kMostTokens);
   std::vector<uint16_t> halves(kMostTokens);
-  for (int n = 0; n < kCases; ++n) {
+  for (int n = 0; n < cases; ++n) {
     const int vocabulary = 1 + static_cast<int>(random.next() % (n % 4 ? 400 : kMostTokens));
     const int kind = static_cast<int>(random.next() % 5);
     for (int i = 0; i < vocabulary; ++i) {
@@ -147,7 +168,15 @@ int main() {
     const Logits wide = {reinterpret_cast<const char*>(floats.data()), 4, vocabulary, kFloat32};
     const Logits narrow = {reinterpret_cast<const char*>(halves.data()), 2, vocabulary,
                            n % 2 ? kFloat16 : kBFloat16};
-    add_results(n % 3 == 1 ? narrow : wide, make_params(random, vocabulary), memory.work, print);
+    add_results(n % 3 == 1 ? narrow : wide, make(random, vocabulary), memory.work, print);
   }
   std::printf("%016llx\n", print.value());
+}
+
+}  // namespace
+
+int main() {
+  Random random;
+  print_fingerprint(random, kCases, make_params);
+  print_fingerprint(random, kCases / 2, make_chain);
 }

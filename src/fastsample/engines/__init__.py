@@ -96,7 +96,6 @@ ENGINES = {
             missing="engine 'native' and `isa` need the compiled extension, which is not installed "
             "(leave both out, or install fastsample where a C++ compiler is)",
             requires=("fastsample._native",),
-            ops=PREFIX_OPS,
             has_isas=True,
             has_threads=True,
             is_automatic=True,
