@@ -48,13 +48,8 @@ A module belongs to the longest name here that it begins with, and may import it
 registry is the module `engines`; `verification` exports the types of its report.
 """
 
-_TENSORS = "arguments on a device are parsed here: that moves to `inputs`"
-
 KNOWN_EXCEPTIONS: dict[tuple[str, str], str] = {
     ("engines.numba.row", "engines.reference"): "the number of min_p is computed in each engine",
-    ("engines.torch.operator", "engines.triton.batch"): "one operator of torch for both engines",
-    ("engines.torch.tensor_args", "inputs.logits"): _TENSORS,
-    ("engines.torch.tensor_args", "params.validation"): _TENSORS,
     ("verification.backends", "_native"): "the kernels hold the limit of threads",
     ("verification", "inputs.logits"): "checks the rows of the caller",
     ("verification", "params.parameters"): "makes a fresh seed",

@@ -22,13 +22,15 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fastsample.engines.torch.batch import Asked
-from fastsample.engines.torch.penalties import Adjustments
-from fastsample.engines.triton import batch
-from fastsample.engines.triton import block_max as tops
-from fastsample.engines.triton import full_vocab_path as whole
-from fastsample.engines.triton import prepare_params as settle
-from fastsample.engines.triton import topk_path as head
+from fastsample.engines.torch.batch import TensorRequest
+from fastsample.engines.torch.penalties import LogitsProcessors
+from fastsample.engines.triton import (
+    batch,
+    block_max,
+    full_vocab_path,
+    prepare_params,
+    topk_path,
+)
 from fastsample.engines.triton.launch import launch
 
 KINDS = {
@@ -81,23 +83,35 @@ def draws(dtypes: list[str], vocabulary: int, top_ks: list[int]) -> Launches:
     """
     n_rows, n_draws = (1, 1) if vocabulary == 1 else (3, 2)
     launches = Launches()
-    for room in (batch, head, settle, tops, whole):
+    for room in (batch, topk_path, prepare_params, block_max, full_vocab_path):
         if getattr(room, "launch", None) is launch:
             room.launch = launches.launch
     batch.check_device = lambda device: None
-    none = Adjustments(None, None, None, None, None, (-1, -3, -3))
-    host = torch.tensor([[0.8, 0.95, 0.05, 1.0, 0.0, 0.0]], dtype=torch.float64)
+    none = LogitsProcessors(None, None, None, None, None, (-1, -3, -3))
     for dtype in dtypes:
         values = torch.zeros((n_rows, vocabulary), dtype=getattr(torch, dtype))
         for top_k in top_ks:
             for same in (True, False):
-                wholes, place = torch.tensor([[top_k, 1]]), torch.tensor([[1, 2, 3]])
-                parts = [part.repeat(n_rows, 1) for part in (host, wholes, place)]
+                row = [1.0, 0.0, 0.0, 0.8, 1.0, 0.8, top_k, 0.95, 0.05, 0.01, 0.1]
+                numbers = torch.tensor([row], dtype=torch.float64).repeat(n_rows, 1)
+                rng_position = torch.tensor([[1, 2, 3]]).repeat(n_rows, 1)
                 if not same:
-                    for part in parts:
-                        part[0, 0] += 1
-                asked = (values, vocabulary, *parts, None, none, 0x4321, n_draws, (), 0)
-                batch.sample(Asked(*asked))
+                    numbers[0, 3] += 1
+                    rng_position[0, 0] += 1
+                request = TensorRequest(
+                    values=values,
+                    vocabulary=vocabulary,
+                    numbers=numbers,
+                    host_numbers=None,
+                    rng_position=rng_position,
+                    bad=None,
+                    processors=none,
+                    ops=(1, 2, 3, 4, 5, 6),
+                    draws=n_draws,
+                    modes=(),
+                    top_count=0,
+                )
+                batch.sample(request)
     return launches
 
 

@@ -1,4 +1,4 @@
-"""The processor's rounding mode, which any library of a process may set."""
+"""The processor's rounding and flush-to-zero modes, which any library of a process may set."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import ctypes.util
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest import mock
+
+from fastsample.verification import flush
 
 X86 = {"nearest": 0, "down": 0x400, "up": 0x800, "zero": 0xC00}
 ARM = {"nearest": 0, "up": 0x400000, "down": 0x800000, "zero": 0xC00000}
@@ -25,3 +28,11 @@ def rounding(mode: str) -> Iterator[None]:
         yield
     finally:
         set_mode(MODES["nearest"])
+
+
+@contextmanager
+def flushing_results() -> Iterator[None]:
+    """On x86-64, flush denormal results to zero within the block, but not denormal operands."""
+    with mock.patch.dict(flush._FLUSH_BITS, {"x86_64": (7, 0x8000)}), flush.flushing() as is_on:
+        assert is_on or platform.machine() != "x86_64"
+        yield

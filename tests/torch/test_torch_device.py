@@ -1,12 +1,11 @@
-"""`sample` for tensors that stay where they lie: the same tokens, no look back, one operator.
+"""`sample` for tensors that stay on their device: equal tokens, no value read back, one operator.
 
-Without a GPU the way to the operator is gone with tensors on the CPU, and without values: tensors
-on the device "meta" have none, so whatever looked at one would fail there.
+Without a GPU, tensors on the CPU reach the operator, and tensors on the device "meta", which have
+no values: reading one would fail there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 from unittest import mock
@@ -24,12 +23,15 @@ without_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton 
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from fastsample.engines.torch.batch import Asked  # noqa: E402
+from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
 from fastsample.engines.torch.batch import sample as sample_batch  # noqa: E402
-from fastsample.engines.torch.penalties import Adjustments  # noqa: E402
+from fastsample.engines.torch.penalties import LogitsProcessors  # noqa: E402
+from fastsample.engines.torch.prepare_params import FIXED  # noqa: E402
+from fastsample.params.ops import Op  # noqa: E402
 
 B, V = 6, 700
 THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+USUAL_OPS = (Op.SCALE, Op.COUNT, Op.MASS, Op.THRESHOLD)
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 MODES = ("raw", "tempered", "processed")
 SETTINGS = {
@@ -80,7 +82,7 @@ def same(one: Any, other: Any) -> None:
         assert found.numpy().tobytes() == expected.numpy().tobytes(), name
 
 
-# ---------------------------------------------------------------- the same answers
+# ---------------------------------------------------------------- equal results
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -260,7 +262,7 @@ def test_a_filter_without_a_stage_is_marked(logits: torch.Tensor) -> None:
 
 
 class OfTheDevice(TorchDispatchMode):
-    """Fails where an operation mixes in a tensor of the host, which torch would wait for."""
+    """Fails where an operation takes a tensor of the host too, which torch would wait for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -277,46 +279,50 @@ class OfTheDevice(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def full_request(stages: int, part: Callable[..., Any]) -> Asked:
-    """A full request on a device without values; `part` makes the plan."""
+def full_request(ops: tuple[int, ...], of_host: torch.Tensor | None) -> TensorRequest:
+    """A full request on a device without values; the numbers may be those of the host."""
 
     def there(*shape: int, dtype: Any = torch.int64) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device="meta")
 
     lists = there(B, 9)
     words = there(B, -(-V // 32), dtype=torch.int32)
-    adjustments = Adjustments(
-        words, there(B, 4), there(B, 4, dtype=torch.float32), lists, lists, (-1, -3, 5)
+    bias = there(B, 4, dtype=torch.float32)
+    numbers = there(B, len(FIXED) + len(ops), dtype=torch.float64)
+    rng_position = there(B, 3)
+    if of_host is not None:
+        numbers, rng_position = of_host, torch.ones(B, 3, dtype=torch.int64)
+    return TensorRequest(
+        values=there(B, V, dtype=torch.bfloat16),
+        vocabulary=V,
+        numbers=numbers,
+        host_numbers=None,
+        rng_position=rng_position,
+        bad=None,
+        processors=LogitsProcessors(words, there(B, 4), bias, lists, lists, (-1, -3, 5)),
+        ops=ops,
+        draws=2,
+        modes=MODES,
+        top_count=3,
     )
-    reals, wholes, place = part(there)
-    return Asked(
-        *(there(B, V, dtype=torch.bfloat16), V, reals, wholes, place, None, adjustments),
-        *(stages, 2, (0, 1, 2), 3),
-    )
 
 
-def plan_there(there: Callable[..., Any]) -> tuple[Any, ...]:
-    return there(B, 6, dtype=torch.float64), there(B, 2), there(B, 3)
+NUMBERS = {op: 0.3 for op in Op} | {Op.SCALE: 0.8}
+CHAINS = (USUAL_OPS, (4, 1, 2, 3), (1,), (), (7, 1, 2, 3, 4, 8, 5, 6), (8, 2, 1, 8, 3))
 
 
-def plan_of_host(top_k: int) -> Callable[..., tuple[Any, ...]]:
-    reals = torch.tensor([[0.8, 0.95, 0.05, 1.1, 0.1, 0.1]] * B, dtype=torch.float64)
-    wholes = torch.tensor([[top_k, 1]] * B)
-    return lambda there: (reals, wholes, torch.ones(B, 3, dtype=torch.int64))
-
-
-@pytest.mark.parametrize("stages", [0x4321, 0x1423, 0x1, 0x0])
-@pytest.mark.parametrize(
-    "part",
-    [plan_there, plan_of_host(50), plan_of_host(1), plan_of_host(0)],
-    ids=["device", "head", "one", "whole"],
-)
-def test_no_synchronisation_with_the_host(stages: int, part: Callable[..., Any]) -> None:
-    on_device = full_request(stages, part)
+@pytest.mark.parametrize("ops", CHAINS, ids=str)
+@pytest.mark.parametrize("top_k", [None, 50, 1, 0])
+def test_no_synchronisation_with_the_host(ops: tuple[int, ...], top_k: int | None) -> None:
+    """By numbers of the device, and by numbers of the host: for every path."""
+    numbers = {**NUMBERS, Op.COUNT: top_k}
+    row = [1.1, 0.1, 0.1, 0.8, 1.0, *(numbers[Op(op)] for op in ops)]
+    of_host = None if top_k is None else torch.tensor([row] * B, dtype=torch.float64)
+    request = full_request(ops, of_host)
     with OfTheDevice() as watch:
-        answer = sample_batch(on_device)
+        output = sample_batch(request)
     assert watch.count > 100
-    assert {one.device.type for one in answer} == {"meta"}
+    assert {one.device.type for one in output} == {"meta"}
 
 
 def test_copies_from_the_host_are_counted() -> None:
@@ -366,33 +372,51 @@ def test_a_gpu_gives_the_same_tokens_without_synchronisation(logits: torch.Tenso
 # ---------------------------------------------------------------- the operator
 
 
-def arguments(**changes: Any) -> tuple[Any, ...]:
-    values = torch.randn(B, V, generator=torch.manual_seed(2))
-    reals = torch.tensor([[0.8, 0.95, 0.05, 1.1, 0.1, 0.1]] * B, dtype=torch.float64)
-    given = {
-        **{"values": values, "vocabulary": V, "reals": reals},
-        **{"wholes": torch.tensor([[50, 1]] * B), "place": torch.arange(3 * B).view(B, 3)},
-        **{"bad": None, "mask": None, "bias_tokens": None, "bias": None},
-        **{"prompt": None, "output": torch.tensor(PADDED), "scopes": [-1, -3, -3]},
-        **{"stages": 0x4321, "draws": 1, "forms": [], "top_count": 0},
+def arguments(top_k: int = 50, **changes: Any) -> tuple[Any, ...]:
+    row = [1.1, 0.1, 0.1, 0.8, 1.0, 0.8, top_k, 0.95, 0.05]
+    values = {
+        "values": torch.randn(B, V, generator=torch.manual_seed(2)),
+        "vocabulary": V,
+        "numbers": torch.tensor([row] * B, dtype=torch.float64),
+        "host_numbers": None,
+        "rng_position": torch.arange(3 * B).view(B, 3),
+        "bad": None,
+        "mask": None,
+        "bias_tokens": None,
+        "bias": None,
+        "prompt": None,
+        "output": torch.tensor(PADDED),
+        "scopes": [-1, -3, -3],
+        "ops": list(USUAL_OPS),
+        "draws": 1,
+        "modes": [],
+        "top_count": 0,
         "engine": "torch",
-        **changes,
     }
-    return tuple(given.values())
+    return tuple({**values, **changes}.values())
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        {"forms": [0, 1, 2], "top_count": 3, "bad": torch.zeros(B) > 0},
-        {"draws": 3, "wholes": torch.tensor([[0, 1]] * B), "mask": torch.ones(1, V) > 0},
+        {"modes": list(MODES), "top_count": 3, "bad": torch.zeros(B) > 0},
+        {"draws": 3, "top_k": 0, "mask": torch.ones(1, V) > 0},
     ],
 )
 @pytest.mark.parametrize("engine", ["torch", pytest.param("triton", marks=without_triton)])
 def test_the_operator_passes_opcheck(engine: str, changes: dict[str, Any]) -> None:
+    engines.resolve(engine)
     operator = torch.ops.fastsample.sample.default
     torch.library.opcheck(operator, arguments(engine=engine, **changes))
+
+
+@pytest.mark.parametrize("ops", CHAINS, ids=str)
+def test_the_operator_takes_every_chain(ops: tuple[int, ...]) -> None:
+    row = [1.1, 0.1, 0.1, 0.8, 1.0, *(NUMBERS[Op(op)] for op in ops)]
+    numbers = torch.tensor([row] * B, dtype=torch.float64)
+    operator = torch.ops.fastsample.sample.default
+    torch.library.opcheck(operator, arguments(numbers=numbers, ops=list(ops)))
 
 
 def test_the_operator_is_the_engine() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fastsample.engines import reference
+from fastsample.verification.flush import flushing
 from tests.support.against_native import (
     CHAINS,
     compare_chain,
@@ -17,14 +19,14 @@ from tests.support.against_native import (
     compare_requests,
 )
 from tests.support.engines import Engine
+from tests.support.rounding_modes import flushing_results
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from fastsample.engines.torch import int64_math as limbs  # noqa: E402
-from fastsample.engines.torch import mass, rows  # noqa: E402
-from fastsample.engines.torch.full_vocab_path import Whole  # noqa: E402
-from fastsample.engines.torch.topk_path import Head  # noqa: E402
+from fastsample.engines.torch import draw, int64_math, mass, ordinal  # noqa: E402
+from fastsample.engines.torch.full_vocab_path import AllTokens  # noqa: E402
+from fastsample.engines.torch.topk_path import TopTokens  # noqa: E402
 
 TORCH = Engine("torch")
 COLUMNS = (1, 2, 63, 64, 65, 128, 200, 1000, 3001)
@@ -52,7 +54,7 @@ def test_more_requests(part: int) -> None:
     compare_requests(TORCH, (71, part), COLUMNS, 25_000)
 
 
-# ---------------------------------------------------------------- whole vocabularies
+# ---------------------------------------------------------------- large vocabularies
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
@@ -76,7 +78,7 @@ def test_recorded_rows_often() -> None:
     compare_recorded(TORCH, 74, 1_000)
 
 
-# ---------------------------------------------------------------- limbs
+# ---------------------------------------------------------------- 64-bit integers
 
 
 def as_int64(numbers: Sequence[int]) -> torch.Tensor:
@@ -90,10 +92,10 @@ def test_uniform_is_philox() -> None:
     rng = np.random.default_rng(75)
     words = [int(word) for word in rng.integers(0, 2**64, 300, dtype=np.uint64)]
     seeds, positions = [*EDGES, *words], [*reversed(EDGES), *words[::-1]]
-    streams = [number & limbs.WORD for number in seeds]
+    streams = [number & draw.WORD for number in seeds]
     places = list(zip(seeds, positions, streams, strict=True))
     for purpose in (0, 3):
-        high, low = limbs.uniform(*map(as_int64, zip(*places, strict=True)), purpose)
+        high, low = draw.uniform(*map(as_int64, zip(*places, strict=True)), purpose)
         expected = [reference.uniform(*place, purpose) for place in places]
         found = [(a << 32) + b for a, b in zip(high.tolist(), low.tolist(), strict=True)]
         assert found == expected
@@ -107,10 +109,10 @@ def test_products_are_exact() -> None:
     shares = [0, 1, 2**30, 2**31 - 2**10, 2**31]
     for total in totals:
         w = torch.tensor([total])
-        words = torch.tensor([u >> 32 for u in us]), torch.tensor([u & limbs.WORD for u in us])
-        assert limbs.scaled(words, w).tolist() == [u * total >> 64 for u in us]
-        needs = limbs.needed(torch.tensor(shares), w).tolist()
-        assert needs == [-(-share * total >> 31) for share in shares]
+        words = torch.tensor([u >> 32 for u in us]), torch.tensor([u & draw.WORD for u in us])
+        assert int64_math.mul_high(words, w).tolist() == [u * total >> 64 for u in us]
+        targets = int64_math.nucleus_target(torch.tensor(shares), w).tolist()
+        assert targets == [max(1, -(-share * total >> 31)) for share in shares]
 
 
 # ---------------------------------------------------------------- numbers
@@ -124,7 +126,7 @@ def test_masses_are_the_reference_s() -> None:
     for temperature in (1.0, 0.3, 1e-30, 7.0, 3e38):
         expected = reference.masses(logits, np.float32(0), temperature)[1]
         scale = mass.scale_of(torch.tensor([[temperature]], dtype=torch.float64))
-        y = mass.gaps(torch.from_numpy(logits)[None], torch.zeros(1, 1), scale)
+        y = mass.exponent2(torch.from_numpy(logits)[None], torch.zeros(1, 1), scale)
         found = mass.masses(y)[0].numpy().view(np.uint64)
         assert np.array_equal(found, expected), temperature
 
@@ -142,37 +144,34 @@ def test_parameters_round_as_the_reference_s() -> None:
         assert found == [reference.to_float32(number) for number in numbers]
 
 
-@pytest.mark.parametrize("flush", [False, True])
-def test_denormals_are_read_as_0(flush: bool) -> None:
+@pytest.mark.parametrize("mode", [nullcontext, flushing, flushing_results])
+def test_denormals_are_read_as_0(mode: Any) -> None:
     row = np.float32([1e-40, -1e-40, -0.0, 2.0**-126, -(2.0**-126), np.nan, np.inf, -np.inf, 3])
-    torch.set_flush_denormal(flush)
-    try:
-        found = rows.widened(torch.from_numpy(row)[None], len(row))[0, : len(row)].numpy()
-    finally:
-        torch.set_flush_denormal(False)
+    row = np.resize(row, 100_000)  # several threads, whose modes may differ
+    with mode():
+        found = ordinal.read(torch.from_numpy(row)[None], len(row))[0, : len(row)].numpy()
     assert found.tobytes() == reference.read(row).tobytes()
 
 
-def test_first_tokens_are_in_order_among_ties() -> None:
+def test_top_tokens_are_in_order_among_ties() -> None:
     rng = np.random.default_rng(79)
     for size in (1, 64, 65, 5000):
         row = rng.integers(0, 3, size).astype(np.float32)
         for count in {1, min(7, size), min(200, size), size}:
-            looked_at = rows.rows_of(rows.widened(torch.from_numpy(row)[None], size))
-            tokens, _ = rows.first(looked_at, count)
+            rows = ordinal.rows_of(ordinal.read(torch.from_numpy(row)[None], size))
+            tokens, _ = ordinal.top_tokens(rows, count)
             assert tokens[0].tolist() == reference.order(row)[:count].tolist()
 
 
 @pytest.mark.parametrize("size", [2, 128, 4096])
-@pytest.mark.parametrize("head", [False, True])
-def test_draws_at_the_border_between_two_tokens(size: int, head: bool) -> None:
+@pytest.mark.parametrize("topk", [False, True])
+def test_draws_at_the_border_between_two_tokens(size: int, topk: bool) -> None:
     """Equal masses: the first U of a token is its own, and the one before is the token before's."""
-    looked_at = rows.rows_of(rows.widened(torch.zeros(1, size), size))
-    tokens = Head(looked_at, size) if head else Whole(looked_at)
-    kept, scale = tokens.finite(), torch.full((1, 1), mass.SCALE_OF_ONE)
+    rows = ordinal.rows_of(ordinal.read(torch.zeros(1, size), size))
+    tokens = TopTokens(rows, size) if topk else AllTokens(rows)
     for token in (1, size // 2, size - 1):
         u = token * 2**64 // size
-        words = torch.tensor([[u >> 32, (u - 1) >> 32]]), torch.tensor([[0, limbs.WORD]])
-        drawn, total = tokens.draw(kept, scale, words)
+        words = torch.tensor([[u >> 32, (u - 1) >> 32]]), torch.tensor([[0, draw.WORD]])
+        drawn, total = tokens.draw(tokens.all, words)
         assert drawn.tolist() == [[token, token - 1]]
         assert total.tolist() == [[size * 2**40]]

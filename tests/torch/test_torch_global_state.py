@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fastsample import sample
+from tests.support.rounding_modes import flushing_results
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -21,8 +22,8 @@ THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
 PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
 HISTORY = [[1, 2, 2], [], [699, 3], [5, 5, 5, 5], [0], [4, 0, 1]]
 CHAINS: dict[str, dict[str, Any]] = {
-    "head": {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
-    "whole": {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05},
+    "topk": {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
+    "full": {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05},
     "greedy": {"temperature": 0.0},
 }
 
@@ -40,6 +41,7 @@ STATES: dict[str, Callable[[], Any]] = {
     "inference": torch.inference_mode,
     "no grad": torch.no_grad,
     "flushed denormals": lambda: set_to(torch.set_flush_denormal, True, False),
+    "flushed results": flushing_results,
     "deterministic": lambda: set_to(torch.use_deterministic_algorithms, True, False),
     "float64": lambda: set_to(torch.set_default_dtype, torch.float64, torch.float32),
     "float16": lambda: set_to(torch.set_default_dtype, torch.float16, torch.float32),

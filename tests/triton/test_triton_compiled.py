@@ -23,8 +23,15 @@ pytestmark = pytest.mark.triton
 
 SCRIPT = Path(__file__).parents[1] / "support" / "compiled_kernels.py"
 KERNELS = {
-    *("_settle", "_tops", "_draw"),
-    *("open_row", "weigh", "start_search", "narrow", "end_search", "draw_token"),
+    "_prepare",
+    "_block_max",
+    "_draw",
+    "start_row",
+    "sum_blocks",
+    "start_search",
+    "narrow",
+    "finish_search",
+    "draw_token",
 }
 FUSED_OR_APPROXIMATE = re.compile(
     r"\b(?:fma|mad)\.[a-z0-9.]*f(?:32|64)|\.approx|div\.full|\b(?:ex2|lg2|sin|cos|tanh|rsqrt)\."

@@ -40,13 +40,16 @@ pytestmark = pytest.mark.triton
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import tests.support.fast_interpreter  # noqa: E402, F401
-from fastsample.engines.torch.batch import Asked  # noqa: E402
-from fastsample.engines.torch.penalties import Adjustments  # noqa: E402
-from fastsample.engines.triton import batch  # noqa: E402
-from fastsample.engines.triton import block_max as tops  # noqa: E402
-from fastsample.engines.triton import full_vocab_path as whole  # noqa: E402
-from fastsample.engines.triton import prepare_params as settle  # noqa: E402
-from fastsample.engines.triton import topk_path as head  # noqa: E402
+from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
+from fastsample.engines.torch.penalties import LogitsProcessors  # noqa: E402
+from fastsample.engines.triton import (  # noqa: E402
+    batch,
+    block_max,
+    full_vocab_path,
+    prepare_params,
+    topk_path,
+)
+from fastsample.params.ops import Op  # noqa: E402
 
 TRITON = Engine("triton")
 COLUMNS = (1, 2, 63, 64, 65, 128, 200, 1000, 3001)
@@ -273,13 +276,13 @@ def test_softmax_is_torch_s(logits: Any) -> None:
 
 
 def test_the_host_chooses_the_topk_path(logits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to so many, whole rows are not looked at again."""
+    """Up to so many, rows are not read again."""
     seen = []
-    draw = head.draw
-    monkeypatch.setattr(head, "draw", lambda *given: (seen.append(given[4].head), draw(*given)))
-    for top_k in (1, head.MOST, head.MOST + 1):
+    draw = topk_path.draw
+    monkeypatch.setattr(topk_path, "draw", lambda *args: (seen.append(args[4].topk), draw(*args)))
+    for top_k in (1, topk_path.MAX_TOPK, topk_path.MAX_TOPK + 1):
         sample(logits, **{**USUAL, "top_k": top_k}, **PLACE, **THERE)
-    assert seen == [1, head.MOST]
+    assert seen == [1, topk_path.MAX_TOPK]
 
 
 def test_auto_is_torch(logits: Any) -> None:
@@ -288,10 +291,40 @@ def test_auto_is_torch(logits: Any) -> None:
     assert sample(logits.to("meta"), **PLACE).tokens.device.type == "meta"
 
 
-@pytest.mark.parametrize("stages", [0x4321, 0x1423, 0x0])
+MODULES = (prepare_params, block_max, topk_path, full_vocab_path)
+USUAL_OPS = (Op.SCALE, Op.COUNT, Op.MASS, Op.THRESHOLD)
+NUMBERS = {Op.SCALE: 0.8, Op.MASS: 0.9, Op.THRESHOLD: 0.05, Op.THRESHOLD_OF_TOTAL: 0.01}
+
+
+def request_of(
+    values: Any,
+    ops: tuple[int, ...],
+    numbers: Any,
+    rng_position: Any,
+    processors: LogitsProcessors,
+    **changes: Any,
+) -> TensorRequest:
+    """A request of two draws, and of log-probabilities where there are logits processors."""
+    request = TensorRequest(
+        values=values,
+        vocabulary=V,
+        numbers=numbers,
+        host_numbers=None,
+        rng_position=rng_position,
+        bad=None,
+        processors=processors,
+        ops=ops,
+        draws=2,
+        modes=() if processors.are_none else MODES,
+        top_count=3,
+    )
+    return request._replace(**changes)
+
+
+@pytest.mark.parametrize("ops", [USUAL_OPS, (3, 2, 4, 1), (1, 5), ()], ids=str)
 @pytest.mark.parametrize("top_k", [None, 50, 0])
 def test_kernels_are_launched_without_synchronisation(
-    top_k: int | None, stages: int, monkeypatch: pytest.MonkeyPatch
+    top_k: int | None, ops: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their arguments are on the device, and no value is read: "meta" has none."""
     launched = []
@@ -300,29 +333,27 @@ def test_kernels_are_launched_without_synchronisation(
         parts = [part for part in args if isinstance(part, torch.Tensor)]
         launched.append({part.device.type for part in parts})
 
-    for module in (settle, tops, head, whole):
+    for module in MODULES:
         monkeypatch.setattr(module, "launch", launch)
     monkeypatch.setattr(batch, "check_device", lambda device: None)
 
     def there(*shape: int, dtype: Any = torch.int64) -> Any:
         return torch.empty(shape, dtype=dtype, device="meta")
 
-    reals, wholes, place = there(B, 6, dtype=torch.float64), there(B, 2), there(B, 3)
+    numbers, rng_position = there(B, 5 + len(ops), dtype=torch.float64), there(B, 3)
     if top_k is not None:
-        reals = torch.tensor([[0.8, 0.9, 0.05, 1, 0, 0]] * B, dtype=torch.float64)
-        wholes, place = torch.tensor([[top_k, 1]] * B), torch.arange(B)[:, None].expand(B, 3) * 0
+        stages = {**NUMBERS, Op.COUNT: top_k}
+        row = [1.0, 0.0, 0.0, 0.8, 1.0, *(stages[Op(op)] for op in ops)]
+        numbers = torch.tensor([row] * B, dtype=torch.float64)
+        rng_position = torch.arange(B)[:, None].expand(B, 3) * 0
     lists = there(B, 9)
-    for adjustments in (
-        Adjustments(None, None, None, None, None, (-1, -3, -3)),
-        Adjustments(there(B, 22, dtype=torch.int32), None, None, lists, lists, (-1, -3, 5)),
+    values = there(B, V, dtype=torch.bfloat16)
+    for processors in (
+        LogitsProcessors(None, None, None, None, None, (-1, -3, -3)),
+        LogitsProcessors(there(B, 22, dtype=torch.int32), None, None, lists, lists, (-1, -3, 5)),
     ):
-        forms = () if adjustments.are_none else (0, 1, 2)
-        values = there(B, V, dtype=torch.bfloat16)
-        batch_request = Asked(
-            values, V, reals, wholes, place, None, adjustments, stages, 2, forms, 3
-        )
-        answer = batch.sample(batch_request)
-        assert {part.device.type for part in answer} == {"meta"}
+        output = batch.sample(request_of(values, ops, numbers, rng_position, processors))
+        assert {part.device.type for part in output} == {"meta"}
     assert len(launched) >= 6
     assert launched == [{"meta"}] * len(launched)
 
@@ -344,20 +375,20 @@ class Copies(TorchDispatchMode):
 @pytest.mark.parametrize("rows", [1, B])
 def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CUDA graph takes no copy of memory that the host may give to others before the replay."""
-    for module in (settle, tops, head, whole):
+    for module in MODULES:
         monkeypatch.setattr(module, "launch", lambda *args, **_: None)
     monkeypatch.setattr(batch, "check_device", lambda device: None)
-    reals = torch.tensor([[0.8, 0.9, 0.05, 1.2, 0.5, 0.25]] * rows, dtype=torch.float64)
     lists = torch.empty((rows, 9), dtype=torch.int64, device="meta")
-    adjustments = Adjustments(None, None, None, lists, lists, (-1, -3, 5))
-    bad = torch.zeros(rows, dtype=torch.bool)
-    values = torch.empty((rows, V), device="meta")
-    place, wholes = torch.tensor([[1, 2, 3]] * rows), torch.tensor([[50, 1]] * rows)
-    batch_request = Asked(
-        values, V, reals, wholes, place, bad, adjustments, 0x4321, 1, (0, 1, 2), 3
+    request = request_of(
+        torch.empty((rows, V), device="meta"),
+        USUAL_OPS,
+        torch.tensor([[1.2, 0.5, 0.25, 0.8, 1, 0.8, 50, 0.9, 0.05]] * rows, dtype=torch.float64),
+        torch.tensor([[1, 2, 3]] * rows),
+        LogitsProcessors(None, None, None, lists, lists, (-1, -3, 5)),
+        bad=torch.zeros(rows, dtype=torch.bool),
     )
     with Copies() as copies:
-        batch.sample(batch_request)
+        batch.sample(request)
     assert copies.seen == []
 
 

@@ -20,27 +20,39 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.triton
 
 from fastsample.engines.reference.rows import OK  # noqa: E402
-from fastsample.engines.torch import rows as of_torch  # noqa: E402
-from fastsample.engines.torch.batch import Asked, status_of  # noqa: E402
-from fastsample.engines.torch.filters import kept_of  # noqa: E402
-from fastsample.engines.torch.from_numpy import PLACE, REALS, WHOLES, columns  # noqa: E402
-from fastsample.engines.torch.full_vocab_path import Whole  # noqa: E402
-from fastsample.engines.torch.int64_math import uniform  # noqa: E402
+from fastsample.engines.torch import from_numpy, ordinal  # noqa: E402
+from fastsample.engines.torch.batch import TensorRequest, status_of  # noqa: E402
+from fastsample.engines.torch.draw import uniform_words  # noqa: E402
+from fastsample.engines.torch.full_vocab_path import AllTokens  # noqa: E402
 from fastsample.engines.torch.mass import SCALE_OF_ONE  # noqa: E402
-from fastsample.engines.torch.penalties import Adjustments  # noqa: E402
-from fastsample.engines.torch.prepare_params import Chain, Settings, chain_of, settings_of  # noqa: E402
-from fastsample.engines.triton import batch  # noqa: E402
-from fastsample.engines.triton import block_max as tops  # noqa: E402
-from fastsample.engines.triton import full_vocab_path as whole  # noqa: E402
-from fastsample.engines.triton import prepare_params as settle  # noqa: E402
-from fastsample.engines.triton import topk_path as head  # noqa: E402
+from fastsample.engines.torch.penalties import LogitsProcessors  # noqa: E402
+from fastsample.engines.torch.prepare_params import Chain, RowParams, chain_of  # noqa: E402
+from fastsample.engines.torch.select import select  # noqa: E402
+from fastsample.engines.triton import (  # noqa: E402
+    batch,
+    block_max,
+    full_vocab_path,
+    prepare_params,
+    topk_path,
+)
 from fastsample.engines.triton.launch import bits_of  # noqa: E402
-from fastsample.engines.triton.param_table import COLUMNS, blank  # noqa: E402
+from fastsample.engines.triton.param_table import COLUMNS, make_buffers  # noqa: E402
+from fastsample.params.ops import Op  # noqa: E402
+from fastsample.params.table import MAX_STAGES  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SIZES = (1, 2, 63, 64, 65, 128, 200, 1000, 2100)
-ORDERS = (0x4321, 0x1234, 0x1324, 0x3214, 0x431, 0x32, 0x1, 0x0, 0x4123)
-"""Orders of stages, by their codes; the first to act is the lowest digit."""
+USUAL = ("temperature", "top_k", "top_p", "min_p")
+ORDERS = (
+    USUAL,
+    USUAL[::-1],
+    ("min_p", "top_k", "temperature", "top_p"),
+    ("min_p", "top_p", "top_k"),
+    ("temperature",),
+    (),
+    ("top_p", "temperature", "top_k", "min_p"),
+)
+THRESHOLDS = (Op.THRESHOLD, Op.THRESHOLD_OF_TOTAL, Op.THRESHOLD_OF_TOP_SHARE)
 
 
 def tensor_of(values: np.ndarray) -> torch.Tensor:
@@ -49,61 +61,108 @@ def tensor_of(values: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(values)
 
 
-def table_of(settings: Settings, bad: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """The table of settings as triton_rule/table.py describes it."""
-    parts = [
-        settings.scale.view(torch.int32),
-        settings.threshold.view(torch.int32),
-        *(settings.share, settings.top_k, settings.min_keep, settings.is_greedy, bad),
+def request_of(
+    values: torch.Tensor, plan: np.ndarray, vocabulary: int, draws: int = 1
+) -> TensorRequest:
+    """A request of tokens alone."""
+    return TensorRequest(
+        values=values,
+        vocabulary=vocabulary,
+        numbers=torch.from_numpy(from_numpy.numbers_of(plan)),
+        host_numbers=None,
+        rng_position=torch.from_numpy(from_numpy.rng_position_of(plan)),
+        bad=None,
+        processors=LogitsProcessors(None, None, None, None, None, (-1, -3, -3)),
+        ops=from_numpy.ops_of(plan),
+        draws=draws,
+        modes=(),
+        top_count=0,
+    )
+
+
+def table_of(params: RowParams, rng_position: torch.Tensor) -> torch.Tensor:
+    """The table as triton/param_table.py describes it."""
+    stages = [
+        part.view(torch.int64) if part.is_floating_point() else part for part in params.stages
     ]
-    return torch.cat([*(part.to(torch.int64) for part in parts), place], 1).to(DEVICE)
-
-
-def chain_with(stages: int, plan: np.ndarray, known: bool) -> Chain:
-    """What may act, where the host has the numbers, or where only the device has them."""
-    seen = (columns(plan, names) if known else None for names in (REALS, WHOLES))
-    return chain_of(stages, *seen)._replace(head=0)
+    parts = [
+        params.scale.view(torch.int32),
+        params.min_keep,
+        params.is_greedy,
+        torch.zeros_like(params.is_greedy),
+        rng_position,
+        *stages,
+        torch.zeros((len(rng_position), MAX_STAGES - len(stages))),
+    ]
+    return torch.cat([part.to(torch.int64) for part in parts], 1).to(DEVICE)
 
 
 def check(
-    values: torch.Tensor, plan: np.ndarray, vocabulary: int, chain: Chain, draws: int = 1
+    values: torch.Tensor, plan: np.ndarray, vocabulary: int, draws: int = 1, known: bool = True
 ) -> None:
-    """Hold draws from a batch to the torch engine's."""
-    settings, bad = settings_of(columns(plan, REALS), columns(plan, WHOLES))
-    place = columns(plan, PLACE)
-    rows = of_torch.rows_of(of_torch.widened(values, vocabulary))
-    status = status_of(rows, bad)
-    tokens = Whole(rows)
-    kept, scale = kept_of(tokens, chain, settings)
-    seed, position, stream = place.unsqueeze(2).unbind(1)
-    words = uniform(seed, position, stream + torch.arange(draws))
-    drawn, total = tokens.draw(kept, scale, words)
+    """Compare the draws of a batch with the torch engine's.
 
-    out = blank(len(values), draws, DEVICE)
-    block_ranks = of_torch.ranks(rows.block_tops).masked_fill(rows.block_tops.isnan(), 0x7FC00000)
-    whole.draw(
-        *(bits_of(values.to(DEVICE)), vocabulary, block_ranks.to(DEVICE)),
-        *(table_of(settings, bad, place), chain, out),
-    )
+    `known` is whether the host has the numbers, and not the device alone.
+    """
+    request = request_of(values, plan, vocabulary, draws)
+    params = request.params
+    chain = request.chain._replace(topk=0) if known else chain_of(request.ops, None)
+    rows = ordinal.rows_of(ordinal.read(values, vocabulary))
+    status = status_of(rows, None)
+    tokens = AllTokens(rows)
+    kept = select(tokens, chain, params)
+    words = uniform_words(request.rng_position, draws, values.device)
+    drawn, total = tokens.draw(kept, words)
+
+    out = make_buffers(len(values), draws, DEVICE)
+    maxima = ordinal.ordinals(rows.block_max).masked_fill(rows.block_max.isnan(), 0x7FC00000)
+    table = table_of(params, request.rng_position)
+    bits = bits_of(values.to(DEVICE))
+    full_vocab_path.draw(bits, vocabulary, maxima.to(DEVICE), table, chain, out)
     good = (status == OK)[:, 0]
     assert out.status.tolist() == status[:, 0].tolist()
-    assert out.kept_count.cpu()[good].tolist() == kept[good, 0].tolist()
+    assert out.kept_count.cpu()[good].tolist() == kept.count[good, 0].tolist()
     assert out.total.cpu()[good].tolist() == total[good, 0].tolist()
     assert out.tokens.cpu()[good].tolist() == drawn[good].tolist()
     assert (out.tokens.cpu()[~good] == -1).all() and (out.kept_count.cpu()[~good] == 0).all()
 
 
-def random_plan(rng: np.random.Generator, n_rows: int, vocabulary: int) -> np.ndarray:
+def test_the_parameter_table_is_torch_s() -> None:
+    """Numbers at their ends, per row; and of single rows, as arguments of the launch."""
+    tiny = [0.0, 1e-45, 1e-40, 2.0**-150, 2.0**-126, 2.0**-60, 2.0**-59, 2.0**-31, 2.0**-21]
+    shares = [*tiny, 0.05, 0.95, 1 - 2.0**-24, 1.0, *np.random.default_rng(102).random(50)]
+    temperatures = [*tiny, 0.8, 1 + 2.0**-24, 3e38]
+    counts = [1.0, 50.0, 2.0**22, 2.0**53, 2.0**63, 0.0]
+    columns = [[0.5], [0.5], [0.5], temperatures, counts[:-1], counts, *[shares] * 4]
+    numbers = torch.from_numpy(np.stack([np.resize(column, 64) for column in columns], 1))
+    rng_position = torch.arange(3 * 64).view(64, 3) * 5 - 9
+    for rows in (slice(None), *(slice(at, at + 1) for at in range(14))):
+        request = request_of(torch.zeros(64, 5)[rows], make_plan(64)[rows], 5)._replace(
+            numbers=numbers[rows],
+            rng_position=rng_position[rows],
+            ops=(Op.COUNT, Op.MASS, *THRESHOLDS),
+        )
+        used = 7 + len(request.ops)
+        expected = table_of(request.params, request.rng_position)[:, :used]
+        assert prepare_params.prepare_params(request)[:, :used].tolist() == expected.tolist()
+
+
+def random_plan(
+    rng: np.random.Generator, n_rows: int, vocabulary: int, stages: tuple[str, ...]
+) -> np.ndarray:
+    """A plan of these stages; the threshold of min_p is now and then another op's."""
     rows = [random_filters(rng, vocabulary) for _ in range(n_rows)]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    plan = make_plan(n_rows, **columns, **random_draws(rng, n_rows))
+    plan = make_plan(n_rows, **columns, **random_draws(rng, n_rows), stages=stages)
     few = rng.random(n_rows) < 0.3
     plan["min_keep"] = np.where(few, rng.integers(1, vocabulary + 2, n_rows), 1)
+    ops = bytes(plan["ops"][0])
+    plan["ops"] = ops.replace(bytes([Op.THRESHOLD]), bytes([rng.choice(THRESHOLDS)]))
     return plan
 
 
 def check_batch(seed: tuple[int, ...]) -> int:
-    """Hold a random batch: rows of every kind, settings of their own, any order of stages."""
+    """Compare a random batch: rows of every kind, each with its own settings, any order."""
     rng = np.random.default_rng(seed)
     n_rows, size = int(rng.integers(1, 5)), int(rng.choice(SIZES))
     values = list(DTYPES.values())[rng.integers(3)](rng, n_rows, size)
@@ -111,10 +170,10 @@ def check_batch(seed: tuple[int, ...]) -> int:
     if rng.random() < 0.3:
         tensor = tensor.repeat_interleave(3, 1)[:, ::3]
     vocabulary = size if rng.random() < 0.8 else int(rng.integers(1, size + 1))
-    plan = random_plan(rng, n_rows, vocabulary)
-    stages = ORDERS[0] if rng.random() < 0.5 else int(rng.choice(ORDERS))
-    chain = chain_with(stages, plan, known=bool(rng.random() < 0.5))
-    check(tensor, plan, vocabulary, chain, draws=int(rng.choice([1, 1, 3])))
+    order = ORDERS[0] if rng.random() < 0.5 else ORDERS[rng.integers(len(ORDERS))]
+    plan = random_plan(rng, n_rows, vocabulary, order)
+    known = bool(rng.random() < 0.5)
+    check(tensor, plan, vocabulary, draws=int(rng.choice([1, 1, 3])), known=known)
     return n_rows
 
 
@@ -137,12 +196,12 @@ def test_more_random_batches() -> None:
 
 def test_the_tiles_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few ways, many launches: the interpreter takes other numbers, for speed."""
-    monkeypatch.setattr(whole, "_tiles_of", lambda n_blocks: whole._TILES)
+    monkeypatch.setattr(full_vocab_path, "_tiles_of", lambda n_blocks: full_vocab_path._TILES)
     rng = np.random.default_rng(96)
     values = torch.from_numpy((rng.standard_normal((2, 1_100)) * 3).astype(np.float32))
     values[1] = torch.round(values[1])
     plan = make_plan(2, top_k=[400, 0], top_p=0.8, min_p=0.001, min_keep=[1, 700], seed=[1, 2])
-    check(values, plan, 1_100, chain_with(ORDERS[0], plan, known=True))
+    check(values, plan, 1_100)
 
 
 # ---------------------------------------------------------------- ties and borders
@@ -158,16 +217,17 @@ def test_constant_rows(size: int) -> None:
         top_p=[1.0, 0.5, 0.3, 0.999],
         seed=np.arange(n_rows),
     )
-    chain = chain_with(ORDERS[0], plan, known=True)
-    check(torch.full((n_rows, size), -2.5), plan, size, chain, draws=3)
+    check(torch.full((n_rows, size), -2.5), plan, size, draws=3)
 
 
 def test_ties_that_a_cut_divides_across_blocks() -> None:
     rng = np.random.default_rng(97)
     values = torch.from_numpy(rng.integers(0, 3, (4, 400)).astype(np.float32))
     plan = make_plan(4, top_k=[0, 130, 270, 399], top_p=0.9, seed=np.arange(4))
-    check(values, plan, 400, chain_with(ORDERS[0], plan, known=True), draws=2)
-    check(values, plan, 400, chain_with(0x1243, plan, known=True), draws=2)
+    check(values, plan, 400, draws=2)
+    late = ("top_p", "min_p", "top_k", "temperature")
+    plan = make_plan(4, top_k=[0, 130, 270, 399], top_p=0.9, seed=np.arange(4), stages=late)
+    check(values, plan, 400, draws=2)
 
 
 def test_ranks_next_to_each_other() -> None:
@@ -175,21 +235,34 @@ def test_ranks_next_to_each_other() -> None:
     ranks = np.random.default_rng(94).integers(0, 6, (4, 150)) + np.float32(3).view(np.int32)
     values = torch.from_numpy(ranks.astype(np.int32)).view(torch.float32)
     plan = make_plan(4, top_k=[5, 60, 0, 100], top_p=[1, 1, 0.3, 0.6], seed=np.arange(4))
-    check(values, plan, 150, chain_with(ORDERS[0], plan, known=True))
+    check(values, plan, 150)
 
 
 def test_a_nucleus_that_ends_with_a_token_s_full_mass() -> None:
     """A share of exactly a half of 64 equal tokens; one unit more needs one token more."""
     plan = make_plan(1, top_p=0.5 + 2.0**-21, seed=1)
-    check(torch.zeros(1, 64), plan, 64, chain_with(ORDERS[0], plan, known=True))
+    check(torch.zeros(1, 64), plan, 64)
 
 
 def test_ties_at_the_least_logit_that_min_p_keeps() -> None:
     plan = make_plan(1, min_p=0.25, seed=1)
-    y = settings_of(columns(plan, REALS), columns(plan, WHOLES))[0].threshold[0, 0]
-    around = of_torch.ranks(y / np.float32(SCALE_OF_ONE)) + torch.arange(-4, 5, dtype=torch.int32)
-    values = torch.cat([torch.zeros(1), of_torch.logits_of(around).repeat(3)])[None]
-    check(values, plan, 28, chain_with(ORDERS[0], plan, known=True))
+    params = request_of(torch.zeros(1, 28), plan, 28).params
+    y = params.stages[0][0, 0].to(torch.float32)
+    nearest = ordinal.ordinals(y / np.float32(SCALE_OF_ONE))
+    around = nearest + torch.arange(-4, 5, dtype=torch.int32)
+    values = torch.cat([torch.zeros(1), ordinal.logits_of(around).repeat(3)])[None]
+    check(values, plan, 28)
+
+
+@pytest.mark.parametrize("op", THRESHOLDS[1:])
+def test_thresholds_of_the_total(op: Op) -> None:
+    """After top_p, whose total counts; where the first token is enough, and where it is not."""
+    values = torch.from_numpy(np.random.default_rng(101).normal(size=(3, 200)).astype(np.float32))
+    plan = make_plan(3, top_p=0.9, min_p=[0.02, 0.005, 1.0], seed=np.arange(3))
+    plan["ops"] = bytes([Op.MASS, op])
+    check(values, plan, 200)
+    plan["min_keep"] = [1, 9, 5]
+    check(values, plan, 200)
 
 
 def test_greedy_bad_and_sampled_rows_in_one_batch() -> None:
@@ -197,14 +270,14 @@ def test_greedy_bad_and_sampled_rows_in_one_batch() -> None:
     values[1, 70], values[2, 130], values[3] = torch.nan, torch.inf, -torch.inf
     values[5, 3:] = -torch.inf
     plan = make_plan(6, temperature=[0, 0, 1, 1, 0.7, 1], top_p=0.9, min_p=0.01, seed=5)
-    check(values, plan, 200, chain_with(ORDERS[0], plan, known=True), draws=2)
+    check(values, plan, 200, draws=2)
 
 
 def test_filters_that_may_not_keep_too_few() -> None:
     values = torch.from_numpy(np.random.default_rng(99).normal(size=(5, 150)).astype(np.float32))
     values[2] = torch.round(values[2])
     plan = make_plan(5, top_k=3, top_p=0.5, min_p=0.9, min_keep=[1, 2, 64, 150, 10**6], seed=5)
-    check(values, plan, 150, chain_with(ORDERS[0], plan, known=True))
+    check(values, plan, 150)
 
 
 @pytest.mark.parametrize(
@@ -214,20 +287,19 @@ def test_a_wide_row(dtype: torch.dtype) -> None:
     rng = np.random.default_rng(100)
     values = torch.from_numpy((rng.standard_normal((1, 151_936)) * 3).astype(np.float32)).to(dtype)
     plan = make_plan(1, temperature=0.8, top_p=0.9, seed=7, position=3)
-    check(values, plan, 151_936, chain_with(ORDERS[0], plan, known=True))
+    check(values, plan, 151_936)
 
 
 @pytest.mark.nightly
 def test_the_heaviest_row_there_is() -> None:
     """2**22 equal logits weigh 2**62."""
     plan = make_plan(1, seed=7, position=3)
-    chain = chain_with(ORDERS[0], plan, known=True)
-    check(torch.zeros(1, 2**22), plan, 2**22, chain, draws=3)
+    check(torch.zeros(1, 2**22), plan, 2**22, draws=3)
 
 
 def test_no_rows() -> None:
     plan = make_plan(0)
-    check(torch.zeros(0, 5), plan, 5, Chain((1,), False, 0, False))
+    check(torch.zeros(0, 5), plan, 5)
 
 
 @pytest.mark.parametrize(
@@ -239,25 +311,21 @@ def test_no_rows() -> None:
         ({"min_p": 0.1}, True, 7),
         ({"min_p": 0.1, "min_keep": 2}, True, 15),
         ({"top_k": 1_000}, True, 15),
-        ({}, False, 36),
+        ({"top_k": 1_000, "top_p": 0.9, "min_p": 0.1, "temperature": 0.8}, False, 36),
     ],
     ids=str,
 )
 def test_a_draw_is_so_many_launches(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], known: bool, launches: int
 ) -> None:
-    """As docs/gpu.md says, with the tiles of a device; the last is of settings that lie there."""
+    """As docs/gpu.md says, with the tiles of a device; the last is of numbers on the device."""
     made: list[Any] = []
-    for module in (head, settle, tops, whole):
+    for module in (topk_path, prepare_params, block_max, full_vocab_path):
         monkeypatch.setattr(module, "launch", lambda kernel, *rest, **how: made.append(kernel))
-    monkeypatch.setattr(whole, "_tiles_of", lambda n_blocks: whole._TILES)
-    plan = make_plan(1, **settings)
-    chain = chain_of(ORDERS[0], *(columns(plan, n) if known else None for n in (REALS, WHOLES)))
-    monkeypatch.setattr(batch.by_torch, "known_chain", lambda request: chain)
-    none = Adjustments(None, None, None, None, None, (-1, -3, -3))
-    parts = (columns(plan, names) for names in (REALS, WHOLES, PLACE))
-    rows = torch.zeros(1, 9_000)
-    batch.draw(Asked(rows, 9_000, *parts, None, none, ORDERS[0], 1, (), 0), rows)
+    monkeypatch.setattr(full_vocab_path, "_tiles_of", lambda n_blocks: full_vocab_path._TILES)
+    request = request_of(torch.zeros(1, 9_000), make_plan(1, **settings), 9_000)
+    chain = request.chain if known else chain_of(request.ops, None)
+    batch.draw(request, request.values, chain)
     assert len(made) == launches
 
 
@@ -268,13 +336,14 @@ def test_one_compiled_kernel_serves_every_batch(monkeypatch: pytest.MonkeyPatch)
     def launch(kernel: Any, grid: Any, *args: Any, **_: Any) -> None:
         rests.update(part.data_ptr() % 16 for part in args if isinstance(part, torch.Tensor))
 
-    monkeypatch.setattr(whole, "launch", launch)
+    monkeypatch.setattr(full_vocab_path, "launch", launch)
     cpu = torch.device("cpu")
+    chain = Chain(((Op.MASS, 0),), False, 0, False)
     for n_rows in (1, 2, 3):
-        ranks = torch.zeros((n_rows, 2), dtype=torch.int32)
+        maxima = torch.zeros((n_rows, 2), dtype=torch.int32)
         table = torch.zeros((n_rows, COLUMNS.value), dtype=torch.int64)
-        out = blank(n_rows, 1, cpu)
-        whole.draw(torch.zeros((n_rows, 65)), 65, ranks, table, Chain((3,), False, 0, False), out)
+        out = make_buffers(n_rows, 1, cpu)
+        full_vocab_path.draw(torch.zeros((n_rows, 65)), 65, maxima, table, chain, out)
     assert rests == {0}
 
 
@@ -284,6 +353,6 @@ def test_programs_leave_no_processor_idle(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Card)
     card = torch.device("cuda", 0)
-    found = [whole.programs_of(rows, 2_374, card) for rows in (1, 8, 64, 512, 4096)]
+    found = [full_vocab_path.programs_of(rows, 2_374, card) for rows in (1, 8, 64, 512, 4096)]
     assert found == [148, 66, 9, 2, 1]
-    assert whole.programs_of(1, 3, card) == 1
+    assert full_vocab_path.programs_of(1, 3, card) == 1

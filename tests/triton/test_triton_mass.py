@@ -1,4 +1,4 @@
-"""Rules 1, 3, 4, 6 and 7 in Triton: each function alone, against the reference.
+"""Sections 1, 3, 4, 6 and 7 in Triton: each function alone, against the reference.
 
 Without a GPU the kernels run in Triton's interpreter, which conftest.py asks for.
 """
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.triton
 
 import triton.language as tl  # noqa: E402
 
-from fastsample.engines.torch import mass, rows  # noqa: E402
-from fastsample.engines.torch import prepare_params as settings  # noqa: E402
-from fastsample.engines.triton import mass as numbers  # noqa: E402
+from fastsample.engines.torch import mass as torch_mass  # noqa: E402
+from fastsample.engines.torch import ordinal as torch_ordinal  # noqa: E402
+from fastsample.engines.triton import draw, int64_math, mass, ordinal  # noqa: E402
 from fastsample.engines.triton.launch import bits_of, launch  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -40,34 +40,34 @@ def run(kernel: Any, out: torch.Tensor, *args: Any, size: int | None = None) -> 
 
 
 @triton.jit
-def write_ranks(out, values, step, vocabulary, size, block: tl.constexpr):
+def write_ordinals(out, values, step, vocabulary, size, block: tl.constexpr):
     at = tl.arange(0, block)
-    tl.store(out + at, numbers.ranks_at(values, step, at, vocabulary), mask=at < size)
+    tl.store(out + at, ordinal.ordinals_at(values, step, at, vocabulary), mask=at < size)
 
 
 @triton.jit
-def write_logits(out, ranks, size, block: tl.constexpr):
+def write_logits(out, ordinals, size, block: tl.constexpr):
     at = tl.arange(0, block)
-    ranks = tl.load(ranks + at, mask=at < size, other=0)
-    tl.store(out + at, numbers.logit_of(ranks), mask=at < size)
+    ordinals = tl.load(ordinals + at, mask=at < size, other=0)
+    tl.store(out + at, ordinal.logit_of(ordinals), mask=at < size)
 
 
 @triton.jit
-def write_masses(out, ranks, scales, size, block: tl.constexpr):
+def write_masses(out, ordinals, scales, size, block: tl.constexpr):
     at = tl.arange(0, block)
-    ranks = tl.load(ranks + at, mask=at < size, other=0)
-    y = numbers.gap(ranks, tl.max(ranks), tl.load(scales))
-    tl.store(out + at, numbers.mass(y), mask=at < size)
+    ordinals = tl.load(ordinals + at, mask=at < size, other=0)
+    y = mass.exponent2(ordinals, tl.max(ordinals), tl.load(scales))
+    tl.store(out + at, mass.mass(y), mask=at < size)
 
 
 @triton.jit
-def write_products(scaled, needed, us, shares, totals, size, block: tl.constexpr):
+def write_products(products, targets, us, shares, totals, size, block: tl.constexpr):
     at = tl.arange(0, block)
     u = tl.load(us + at, mask=at < size, other=0).to(tl.uint64)
     share = tl.load(shares + at, mask=at < size, other=0)
     total = tl.load(totals + at, mask=at < size, other=0)
-    tl.store(scaled + at, numbers.scaled(u, total), mask=at < size)
-    tl.store(needed + at, numbers.needed(share, total), mask=at < size)
+    tl.store(products + at, int64_math.mul_high(u, total), mask=at < size)
+    tl.store(targets + at, int64_math.nucleus_target(share, total), mask=at < size)
 
 
 @triton.jit
@@ -76,24 +76,21 @@ def write_uniforms(out, seeds, positions, streams, size, block: tl.constexpr):
     seed = tl.load(seeds + at, mask=at < size, other=0)
     position = tl.load(positions + at, mask=at < size, other=0)
     stream = tl.load(streams + at, mask=at < size, other=0)
-    tl.store(out + at, numbers.uniform(seed, position, stream).to(tl.int64), mask=at < size)
+    tl.store(out + at, draw.uniform(seed, position, stream).to(tl.int64), mask=at < size)
 
 
 @triton.jit
 def write_logarithms(out, values, size, block: tl.constexpr):
     at = tl.arange(0, block)
-    tl.store(out + at, numbers.ln(tl.load(values + at, mask=at < size, other=1.0)), mask=at < size)
+    tl.store(out + at, mass.ln(tl.load(values + at, mask=at < size, other=1.0)), mask=at < size)
 
 
 @triton.jit
-def write_parameters(rounded, scales, shares, thresholds, values, size, block: tl.constexpr):
+def write_parameters(rounded, scales, values, size, block: tl.constexpr):
     at = tl.arange(0, block)
-    value = numbers.to_float32(tl.load(values + at, mask=at < size, other=1.0))
+    value = mass.to_float32(tl.load(values + at, mask=at < size, other=1.0))
     tl.store(rounded + at, value, mask=at < size)
-    tl.store(scales + at, numbers.scale_of(tl.where(value > 0, value, 1.0)), mask=at < size)
-    part = tl.where(value <= 1.0, value, 1.0)
-    tl.store(shares + at, numbers.share_of(part), mask=at < size)
-    tl.store(thresholds + at, numbers.threshold_of(part), mask=at < size)
+    tl.store(scales + at, mass.scale_of(tl.where(value > 0, value, 1.0)), mask=at < size)
 
 
 # ---------------------------------------------------------------- logits
@@ -103,25 +100,25 @@ ROW = [1e-40, -1e-40, -0.0, 0.0, 2.0**-126, -(2.0**-126), np.inf, -np.inf, 3, -3
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("step", [1, 3])
-def test_ranks_are_torch_s(dtype: str, step: int) -> None:
+def test_ordinals_are_torch_s(dtype: str, step: int) -> None:
     noise = np.random.default_rng(90).normal(size=500) * 8
     values = torch.tensor([*ROW, *noise]).to(getattr(torch, dtype))
     strided = values.repeat_interleave(step).to(DEVICE)
-    read = rows.widened(values[None], 300)[0]
-    expected = rows.ranks(read)
+    read = torch_ordinal.read(values[None], 300)[0]
+    expected = torch_ordinal.ordinals(read)
     out = torch.empty(len(read), dtype=torch.int32, device=DEVICE)
-    found = run(write_ranks, out, bits_of(strided), step, 300)
+    found = run(write_ordinals, out, bits_of(strided), step, 300)
     assert found.tolist() == expected.tolist()
     logits = run(write_logits, torch.empty(len(read), device=DEVICE), on(found))
     assert logits.tobytes() == read.numpy().tobytes()
 
 
-def test_every_nan_ranks_above_every_number() -> None:
+def test_every_nan_ordinals_above_every_number() -> None:
     bits = np.array([0x7F800001, 0x7FC00000, 0x7FFFFFFF, -1, -0x7FFFFF, -0x400000], np.int32)
     out = torch.empty(len(bits), dtype=torch.int32, device=DEVICE)
-    found = run(write_ranks, out, on(bits), 1, len(bits))
+    found = run(write_ordinals, out, on(bits), 1, len(bits))
     assert np.isnan(bits.view(np.float32)).all()
-    assert (found > numbers.PLUS_INF.value).all()
+    assert (found > ordinal.PLUS_INF.value).all()
 
 
 # ---------------------------------------------------------------- masses and draws
@@ -134,10 +131,10 @@ def test_masses_are_the_reference_s(temperature: float) -> None:
         [-rng.exponential(9, 60_000), -np.arange(0, 70, 0.25), [-np.inf, 0, -3.4e38]]
     ).astype(np.float32)
     expected = reference.masses(logits, np.float32(0), temperature)[1]
-    ranks = rows.ranks(torch.from_numpy(logits))
-    scale = mass.scale_of(torch.tensor([temperature], dtype=torch.float64))
+    ordinals = torch_ordinal.ordinals(torch.from_numpy(logits))
+    scale = torch_mass.scale_of(torch.tensor([temperature], dtype=torch.float64))
     out = torch.empty(len(logits), dtype=torch.int64, device=DEVICE)
-    found = run(write_masses, out, ranks.to(DEVICE), scale.to(DEVICE))
+    found = run(write_masses, out, ordinals.to(DEVICE), scale.to(DEVICE))
     assert np.array_equal(found.view(np.uint64), expected)
 
 
@@ -156,10 +153,20 @@ def test_products_are_exact() -> None:
     shares = [0, 1, 2**30, 2**31 - 2**10, 2**31]
     cases = [(u, shares[i % 5], w) for i, u in enumerate([*EDGES, *words]) for w in totals]
     us, some, of = zip(*cases, strict=True)
-    scaled, needed = (torch.empty(len(cases), dtype=torch.int64, device=DEVICE) for _ in range(2))
-    run(write_products, scaled, needed, as_int64(us), as_int64(some), as_int64(of), size=len(cases))
-    assert scaled.tolist() == [u * w >> 64 for u, _, w in cases]
-    assert needed.tolist() == [-(-share * w >> 31) for _, share, w in cases]
+    products, targets = (
+        torch.empty(len(cases), dtype=torch.int64, device=DEVICE) for _ in range(2)
+    )
+    run(
+        write_products,
+        products,
+        targets,
+        as_int64(us),
+        as_int64(some),
+        as_int64(of),
+        size=len(cases),
+    )
+    assert products.tolist() == [u * w >> 64 for u, _, w in cases]
+    assert targets.tolist() == [max(1, -(-share * w >> 31)) for _, share, w in cases]
 
 
 def test_uniform_is_philox() -> None:
@@ -190,17 +197,8 @@ def test_parameters_are_torch_s() -> None:
     values += list(np.random.default_rng(79).random(200)) + list(np.geomspace(1e-44, 3e38, 200))
     size = len(values)
     rounded = torch.empty(size, dtype=torch.float64, device=DEVICE)
-    scales, thresholds = (torch.empty(size, device=DEVICE) for _ in range(2))
-    shares = torch.empty(size, dtype=torch.int64, device=DEVICE)
-    run(write_parameters, rounded, scales, shares, thresholds, on(np.array(values)), size=size)
-    value = mass.to_float32(torch.tensor(values, dtype=torch.float64))
+    scales = torch.empty(size, device=DEVICE)
+    run(write_parameters, rounded, scales, on(np.array(values)), size=size)
+    value = torch_mass.to_float32(torch.tensor(values, dtype=torch.float64))
     assert rounded.tolist() == value.tolist()
-    assert scales.tolist() == mass.scale_of(torch.where(value > 0, value, 1.0)).tolist()
-    reals = torch.ones(size, 6, dtype=torch.float64)
-    part = torch.where(value.clamp_min(0) <= 1, value.clamp_min(0), 1.0)
-    reals[:, 1], reals[:, 2] = part, part
-    expected, bad = settings.settings_of(reals, torch.ones(size, 2, dtype=torch.int64))
-    assert not bad.any()
-    positive = value >= 0
-    assert shares.cpu()[positive].tolist() == expected.share[positive, 0].tolist()
-    assert thresholds.cpu()[positive].tolist() == expected.threshold[positive, 0].tolist()
+    assert scales.tolist() == torch_mass.scale_of(torch.where(value > 0, value, 1.0)).tolist()

@@ -1,200 +1,193 @@
-"""`sample` for torch tensors that stay on their device: nothing is asked back from it.
+"""`sample` for tensors of torch that stay on their device: no value is read back from it.
 
-Numbers that the host has are checked here, as everywhere. Those that come as tensors are looked at
-where they lie: a row with a bad one is marked.
+Values that the host has are checked as in other calls. Values of tensors are checked on their
+device: a row with a bad one is marked.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fastsample.engines import resolve
-from fastsample.engines.contract import LogprobRequest
+from fastsample.engines import require_stages, resolve
+from fastsample.engines.contract import LogprobResult, SampleOutput
 from fastsample.engines.plan import make_plan
-from fastsample.engines.torch.batch import Answer, Asked
+from fastsample.engines.torch.batch import TensorOutput, TensorRequest
+from fastsample.engines.torch.engine import require_exact
 from fastsample.engines.torch.from_numpy import (
-    PLACE,
-    REALS,
-    WHOLES,
-    adjustments_of,
-    arrays_of,
-    columns,
-    require_exact,
+    numbers_of,
+    ops_of,
+    processors_of,
+    rng_position_of,
     scopes_of,
-    stages_code,
     tensor_of,
 )
-from fastsample.engines.torch.logprobs import FORMS
 from fastsample.engines.torch.operator import call
-from fastsample.engines.torch.penalties import Adjustments
-from fastsample.engines.torch.tensor_args import (
-    Shape,
-    are_tensors,
-    bias_of,
-    check_numbers,
-    mask_of,
-    out_of_range,
-    reals_of,
-    shape_of,
-    tokens_of,
-    wholes_of,
-)
+from fastsample.engines.torch.penalties import LogitsProcessors
+from fastsample.engines.torch.prepare_params import FIXED
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import make_adjustments
+from fastsample.inputs.torch import (
+    as_tensor_rows,
+    check_bias,
+    check_mask,
+    check_numbers,
+    check_range,
+    check_tokens,
+    has_tensors,
+)
 from fastsample.params.parameters import check_threads, resolve_rng_position
-from fastsample.params.table import BY_NAME
-from fastsample.params.validation import check_reduction, per_row
+from fastsample.params.stages import is_on
+from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES
+from fastsample.params.validation import Parameter, check_reduction, per_row
 
-from .arguments import invalid_mask, parse_draws, parse_logprobs
-from .result import SampleResult
+from .arguments import SampleArguments, invalid_mask, parse_draws, parse_logprobs
+from .result import SampleResult, make_result
 
 _PARAMETERS = {name: BY_NAME[name] for name in BY_NAME if BY_NAME[name].per_row}
-_STANDING = {
-    name: 0 if parameter.default is None else parameter.default
-    for name, parameter in _PARAMETERS.items()
-}
-"""What stands in for a tensor where the host's numbers are checked."""
+_RNG_POSITION = tuple(parameter.name for parameter in RNG_POSITION)
+_CPU = torch.device("cpu")
 
 
-def sample(logits: Any, given: dict[str, Any]) -> SampleResult:
+def sample(logits: Any, args: SampleArguments) -> SampleResult:
     """Draw a token for each row, on the device of the logits.
 
     Parameters
     ----------
     logits : tensor of shape (V,) or (B, V), float32, float16 or bfloat16
-    given : dict
-        The arguments of `fastsample.sample` by their names, all of them. Bad rows are marked
-        whatever ``on_invalid`` says.
+    args : SampleArguments
+        Bad rows are marked whatever ``on_invalid`` is.
 
     Returns
     -------
     SampleResult
         Of tensors on that device; the seed as it was given.
     """
-    shape = shape_of(logits, given["valid_vocab"])
-    request = parse_logprobs(given["logprobs"], given["logprobs_mode"], shape.vocabulary)
-    if given["seed"] is None:
-        given = {**given, **_fresh_place(given)}
-    answer = Answer(*_answer(logits, given))
-    return _result(answer, shape, given, request)
+    rows = as_tensor_rows(logits, args.valid_vocab)
+    wanted = parse_logprobs(args.logprobs, args.logprobs_mode, rows.vocabulary)
+    if args.rng_position["seed"] is None:
+        args = args._replace(rng_position=_fresh_seed(**args.rng_position))
+    found = TensorOutput(*_output(logits, args))
+    tokens = found.tokens.reshape(rows.shape if args.n is None else (*rows.shape, args.n))
+    if args.out is not None:
+        tokens = _written(args.out, tokens)
+    logprobs = LogprobResult(wanted.modes, *found[3:]) if wanted else None
+    output = SampleOutput(found.tokens, found.status, found.kept_count, logprobs)
+    return make_result(output, rows, args.rng_position["seed"], tokens, wanted)
 
 
-def _fresh_place(given: dict[str, Any]) -> dict[str, Any]:
-    """Settle where to draw with a seed of the system's, which a graph would draw once for ever."""
+def _fresh_seed(seed: None, position: Any, stream: Any) -> dict[str, Any]:
+    """Draw a seed from the system, which a graph would draw only once."""
     if torch.compiler.is_compiling():
         raise ValueError(
             "`seed` must be given in compiled code, got None (an integer or a tensor; a fresh seed "
             "would be the same in every call)"
         )
-    seed, position, stream = resolve_rng_position(0, None, given["position"], given["stream"])
-    return {"seed": seed, "position": position, "stream": stream}
+    return dict(zip(_RNG_POSITION, resolve_rng_position(0, seed, position, stream), strict=True))
 
 
-def _answer(logits: Tensor, given: dict[str, Any]) -> tuple[Tensor, ...]:
+def _output(logits: Tensor, args: SampleArguments) -> tuple[Tensor, ...]:
     if torch.compiler.is_compiling():
-        given = {
-            name: _settled(value, is_number=name in _PARAMETERS) for name, value in given.items()
-        }
-    engine = resolve(given["engine"], given["isa"]).name
-    require_exact(check_reduction(given["reduction"]))
-    invalid_mask(given["on_invalid"], 0)
-    check_threads(given["n_threads"])
-    shape = shape_of(logits, given["valid_vocab"])
-    request = parse_logprobs(given["logprobs"], given["logprobs_mode"], shape.vocabulary)
-    return tuple(call(_asked(logits, shape, given, request), engine))
+        args = SampleArguments._make(_without_symbols(tuple(args)))
+    engine = resolve(args.engine, args.isa).name
+    require_exact(check_reduction(args.reduction))
+    invalid_mask(args.on_invalid, 0)
+    check_threads(args.n_threads)
+    return tuple(call(_request(as_tensor_rows(logits, args.valid_vocab), args, engine), engine))
 
 
-# Numbers of the host are worked out once, when a graph is made, and need not be looked into.
-torch.compiler.allow_in_graph(_answer)
+# Values of the host are read once, when a graph is made; dynamo need not trace how.
+torch.compiler.allow_in_graph(_output)
 
 
-def _settled(value: Any, *, is_number: bool = False) -> Any:
-    """Take the symbols of a graph that is being made for what they stand for.
+def _without_symbols(value: Any, name: str = "") -> Any:
+    """Replace the symbols of a graph that is being made.
 
-    A number of its own becomes a tensor, so that the graph serves others too; what has numbers in
-    it makes a graph for these alone.
+    A parameter becomes a tensor, so that the graph serves other values too; symbols inside of other
+    values become constants of this graph.
     """
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
         kind, dtype = (
             (int, torch.int64) if isinstance(value, torch.SymInt) else (float, torch.float64)
         )
+        is_number = name in _PARAMETERS
         return torch.full((), value, dtype=dtype, device="cpu") if is_number else kind(value)
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_settled, value))
+        return type(value)(map(_without_symbols, value))
     if isinstance(value, dict):
-        return {key: _settled(one) for key, one in value.items()}
+        return {key: _without_symbols(one, key) for key, one in value.items()}
     return value
 
 
-# ---------------------------------------------------------------- numbers
+# ---------------------------------------------------------------- the request
 
 
-def _asked(
-    logits: Tensor, shape: Shape, given: dict[str, Any], logprobs: LogprobRequest | None
-) -> Asked:
-    draws = parse_draws(given["n"], logprobs)
-    tensors = {name: given[name] for name in _PARAMETERS if isinstance(given[name], Tensor)}
+def _request(rows: Rows, args: SampleArguments, engine: str) -> TensorRequest:
+    n_rows, device = rows.values.shape[0], rows.values.device
+    wanted = parse_logprobs(args.logprobs, args.logprobs_mode, rows.vocabulary)
+    draws = parse_draws(args.n, wanted)
+    values = {**args.params, **args.rng_position}
+    tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     for name, value in tensors.items():
-        check_numbers(_PARAMETERS[name], value, shape.n_rows)
-    plan, marked = _plan_of_host(shape.n_rows, given, tensors, draws)
-    bad = tensor_of(marked) if marked.any() else None
-    tables = {}
-    for part, names in _PARTS.items():
-        mine = {name: tensors[name] for name in names if name in tensors}
-        there = any(not value.is_cpu for value in mine.values())
-        device = logits.device if there else torch.device("cpu")
-        if isinstance(given["stream"], str) and "stream" in names:
-            mine["stream"] = torch.arange(shape.n_rows, device=device) * draws
-        tables[part] = _table(plan, names, mine, shape.n_rows, device)
-        for name, value in mine.items():
-            found = out_of_range(_PARAMETERS[name], value, given["stages"], draws)
-            bad = _either(bad, found, logits.device)
-    adjustments, misfits = _adjustments(logits, shape, given, scopes_of(plan))
-    bad = _either(bad, misfits, logits.device)
-    bad = None if bad is None else bad.expand(shape.n_rows)
-    return Asked(
-        logits if logits.ndim == 2 else logits[None],
-        shape.vocabulary,
-        tables["reals"],
-        tables["wholes"],
-        tables["place"],
-        bad,
-        adjustments,
-        stages_code(given["stages"]),
+        check_numbers(_PARAMETERS[name], value, n_rows)
+    plan, marked = _host_plan(n_rows, values, tensors, args.stages, draws)
+    require_stages(engine, plan)
+    bad = [tensor_of(marked)] if marked.any() else []
+    for name, value in tensors.items():
+        tensors[name], found = check_range(_PARAMETERS[name], value, args.stages, draws)
+        bad += [] if found is None else [found]
+    processors, found = _processors(rows, args.processors, scopes_of(plan))
+    bad += found
+    chain = tuple(STAGES[code - 1] for code in bytes(plan["stages"][0]))
+    numbers = _Table((*FIXED, *chain), numbers_of(plan), tensors, n_rows)
+    rng_position = _Table(_RNG_POSITION, rng_position_of(plan), tensors, n_rows)
+    if isinstance(values["stream"], str):
+        streams = torch.arange(n_rows, device=rng_position.device(device)) * draws
+        rng_position = rng_position._replace(tensors={**tensors, "stream": streams})
+    return TensorRequest(
+        rows.values,
+        rows.vocabulary,
+        numbers.on(numbers.device(device)),
+        None if numbers.device(device) == _CPU else numbers.of_host(),
+        rng_position.on(rng_position.device(device)),
+        _any(bad, n_rows, device),
+        processors,
+        ops_of(plan),
         draws,
-        tuple(FORMS.index(mode) for mode in logprobs.modes) if logprobs else (),
-        logprobs.top_count if logprobs else 0,
+        wanted.modes if wanted else (),
+        wanted.top_count if wanted else 0,
     )
 
 
-_PARTS = {"reals": REALS, "wholes": WHOLES, "place": PLACE}
-
-
-def _plan_of_host(
-    n_rows: int, given: dict[str, Any], tensors: dict[str, Tensor], draws: int
+def _host_plan(
+    n_rows: int,
+    values: dict[str, Any],
+    tensors: dict[str, Tensor],
+    stages: tuple[str, ...],
+    draws: int,
 ) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
     """Check what the host has: a plan, and the rows with a number out of range.
 
-    The plan has one row where the host's numbers are the same in all.
+    The plan has one row where the host's numbers are the same in all. In the place of a tensor it
+    has a number that is on, so that its stage is in the chain.
     """
-    host = {name: given[name] for name in _OF_PLAN}
-    host |= {name: _STANDING[name] for name in tensors}
+    host = {**values, **{name: _stand_in(_PARAMETERS[name], stages) for name in tensors}}
     many = any(per_row(host[name]) for name in _PARAMETERS)
     n_planned = int(n_rows) if many else 1
     if "seed" in tensors and tensors["seed"].ndim:
         host["seed"] = [0] * n_planned
     marked = np.zeros(n_planned, np.bool_)
-    seed, position, stream = (host.pop(name) for name in PLACE)
+    seed, position, stream = (host.pop(name) for name in _RNG_POSITION)
     n_seeds = n_planned if per_row(seed) else n_rows
     seed, position, stream = resolve_rng_position(n_seeds, seed, position, stream, marked)
     plan = make_plan(
         n_planned,
         **host,
+        stages=stages,
         seed=seed,
         position=position,
         stream=stream,
@@ -204,109 +197,98 @@ def _plan_of_host(
     return plan, marked
 
 
-_OF_PLAN = (
-    *_PARAMETERS,
-    *("repetition_scope", "frequency_scope", "presence_scope", "stages"),
-)
+def _stand_in(parameter: Parameter, stages: tuple[str, ...]) -> Any:
+    if parameter.name in stages:
+        return parameter.low if is_on(parameter, parameter.low) else parameter.high
+    return 0 if parameter.default is None else parameter.default
 
 
-def _table(
-    plan: NDArray[np.void],
-    names: tuple[str, ...],
-    given: dict[str, Tensor],
-    n_rows: int,
-    device: torch.device,
-) -> Tensor:
-    """Some columns of a plan beside each other, and tensors in the place of some."""
-    if not given:
-        return columns(plan, names).expand(n_rows, -1)
-    parts = []
-    for name, column in zip(names, arrays_of(plan, names), strict=True):
-        if name in given:
-            part = given[name].to(device, non_blocking=True)
-            part = reals_of(part) if names is REALS else wholes_of(part)
-        elif len(plan) == 1:
+class _Table(NamedTuple):
+    """Columns of numbers, some of them tensors.
+
+    Attributes
+    ----------
+    names : tuple of str
+    host : array of shape (B or 1, C)
+    tensors : dict
+        What replaces columns of the host, by their names.
+    n_rows : int
+    """
+
+    names: tuple[str, ...]
+    host: NDArray[Any]
+    tensors: dict[str, Tensor]
+    n_rows: int
+
+    def device(self, there: torch.device) -> torch.device:
+        """The CPU, or the device of the logits where a tensor is not on the CPU."""
+        mine = (self.tensors[name] for name in self.names if name in self.tensors)
+        return _CPU if all(value.is_cpu for value in mine) else there
+
+    def on(self, device: torch.device) -> Tensor:
+        """Put the columns beside each other, on a device."""
+        if not any(name in self.tensors for name in self.names):
+            return tensor_of(self.host).expand(self.n_rows, -1)
+        columns = [self._column(place, name, device) for place, name in enumerate(self.names)]
+        return torch.stack([column.expand(self.n_rows) for column in columns], 1)
+
+    def of_host(self) -> Tensor:
+        """The columns on the CPU: NaN for what only the device has."""
+        host, tensors = self.host.copy(), dict(self.tensors)
+        for place, name in enumerate(self.names):
+            if name in tensors and not tensors[name].is_cpu:
+                host[:, place] = np.nan
+                del tensors[name]
+        return self._replace(host=host, tensors=tensors).on(_CPU)
+
+    def _column(self, place: int, name: str, device: torch.device) -> Tensor:
+        dtype = torch.float64 if self.host.dtype == np.float64 else torch.int64
+        if name in self.tensors:
+            return self.tensors[name].to(device, dtype, non_blocking=True)
+        if len(self.host) == 1:
             # No copy, which a graph of a device would not take.
-            dtype = torch.float64 if names is REALS else torch.int64
-            part = torch.full((), column.item(), dtype=dtype, device=device)
-        else:
-            part = tensor_of(column).to(device, non_blocking=True)
-        parts.append(part.expand(n_rows))
-    return torch.stack(parts, 1)
+            return torch.full((), self.host[0, place].item(), dtype=dtype, device=device)
+        return tensor_of(self.host[:, place]).to(device, non_blocking=True)
 
 
-def _either(bad: Tensor | None, more: Tensor | None, device: torch.device) -> Tensor | None:
-    if more is None:
-        return bad
-    more = more.to(device, non_blocking=True)
-    return more if bad is None else bad.to(device, non_blocking=True) | more
+def _any(bad: list[Tensor], n_rows: int, device: torch.device) -> Tensor | None:
+    """The rows that any of these marks; on the CPU if all of them are there."""
+    if not bad:
+        return None
+    device = _CPU if all(one.is_cpu for one in bad) else device
+    found = bad[0].to(device, non_blocking=True)
+    for one in bad[1:]:
+        found = found | one.to(device, non_blocking=True)
+    return found.expand(n_rows)
 
 
-# ---------------------------------------------------------------- adjustments
-
-
-def _adjustments(
-    logits: Tensor, shape: Shape, given: dict[str, Any], scopes: tuple[int, int, int]
-) -> tuple[Adjustments, Tensor | None]:
-    """Lay out what adjusts the rows beside them, and find the rows that it cannot be done for."""
-    device = logits.device
-    parts = {name: given[name] for name in ("mask", "bias", "prompt", "output")}
-    tensors = {name: value for name, value in parts.items() if are_tensors(name, value)}
-    host = {name: None if name in tensors else value for name, value in parts.items()}
+def _processors(
+    rows: Rows, values: dict[str, Any], scopes: tuple[int, ...]
+) -> tuple[LogitsProcessors, list[Tensor]]:
+    """The logits processors on the device of the logits, and marks of rows they are bad for."""
+    device = rows.values.device
+    tensors = {name: value for name, value in values.items() if has_tensors(name, value)}
+    host = {name: value for name, value in values.items() if name not in tensors}
+    n_rows = 0 if all(value is None for value in host.values()) else int(rows.values.shape[0])
+    processors = processors_of(make_adjustments(rows, **host), np.arange(n_rows), scopes)
     fields: dict[str, Any] = {
         name: part if part is None or name == "scopes" else part.to(device, non_blocking=True)
-        for name, part in _adjustments_of_host(shape, host, scopes)._asdict().items()
+        for name, part in processors._asdict().items()
     }
-    bad = None
+    bad = []
     for name, value in tensors.items():
         if name == "mask":
-            fields[name] = mask_of(value, shape).to(device, non_blocking=True)
+            fields[name] = check_mask(value, rows).to(device, non_blocking=True)
             continue
         if name == "bias":
-            fields["bias_tokens"], fields["bias"], found = bias_of(value, shape, device)
+            fields["bias_tokens"], fields["bias"], found = check_bias(value, rows)
         else:
-            fields[name], found = tokens_of(name, value, shape, device)
-        bad = found if bad is None else bad | found
-    return Adjustments(**fields), bad
+            fields[name], found = check_tokens(name, value, rows)
+        bad.append(found)
+    return LogitsProcessors(**fields), bad
 
 
-def _adjustments_of_host(
-    shape: Shape, given: dict[str, Any], scopes: tuple[int, int, int]
-) -> Adjustments:
-    if all(value is None for value in given.values()):
-        return Adjustments(None, None, None, None, None, scopes)
-    n_rows = int(shape.n_rows)
-    # Only the shape of the rows is looked at.
-    values = np.broadcast_to(np.float32(0), (n_rows, shape.columns))
-    rows = Rows(values, shape.tokens, True, shape.vocabulary)
-    return adjustments_of(make_adjustments(rows, **given), np.arange(n_rows), scopes)
-
-
-# ---------------------------------------------------------------- what comes back
-
-
-def _result(
-    answer: Answer, shape: Shape, given: dict[str, Any], logprobs: LogprobRequest | None
-) -> SampleResult:
-    n, out, seed = given["n"], given["out"], given["seed"]
-    tokens = answer.tokens.reshape(shape.tokens if n is None else (*shape.tokens, n))
-    if out is not None:
-        tokens = _written(out, tokens)
-    kept_count, status = (part.reshape(shape.tokens) for part in (answer.kept_count, answer.status))
-    if logprobs is None:
-        return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
-    some = (len(logprobs.modes), *shape.tokens) if logprobs.has_mode_axis else shape.tokens
-    many = (*some, logprobs.top_count)
-    return SampleResult(
-        tokens,
-        answer.logprobs.reshape(some),
-        answer.ranks.reshape(some),
-        answer.top_tokens.reshape(many),
-        answer.top_logprobs.reshape(many),
-        kept_count,
-        status,
-        seed,
-    )
+# ---------------------------------------------------------------- the result
 
 
 def _written(out: Any, tokens: Tensor) -> Tensor:

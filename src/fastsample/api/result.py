@@ -196,9 +196,10 @@ def _overlaps_itself(memory: NDArray[Any]) -> bool:
 
 
 def as_caller_array(array: NDArray[Any], shape: tuple[int, ...], *, torch: bool) -> Any:
-    """Return an array in a shape, as a tensor for the caller of torch logits."""
+    """Return an array or tensor in a shape, as a tensor for the caller of torch logits."""
     shaped = array.reshape(shape)
-    return sys.modules["torch"].from_numpy(shaped) if torch else shaped
+    is_array = torch and isinstance(shaped, np.ndarray)
+    return sys.modules["torch"].from_numpy(shaped) if is_array else shaped
 
 
 def make_result(

@@ -19,7 +19,7 @@ from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
 from fastsample.params.validation import check_reduction
 
-from .arguments import invalid_mask, parse_draws, parse_logprobs
+from .arguments import SampleArguments, invalid_mask, parse_draws, parse_logprobs
 from .result import (
     SampleResult,
     Status,
@@ -199,27 +199,22 @@ def sample(
 
         return device.sample(
             logits,
-            {
-                **params,
-                "stages": stages,
-                "seed": seed,
-                "position": position,
-                "stream": stream,
-                "n": n,
-                "mask": mask,
-                "bias": bias,
-                "prompt": prompt,
-                "output": output,
-                "valid_vocab": valid_vocab,
-                "logprobs": logprobs,
-                "logprobs_mode": logprobs_mode,
-                "on_invalid": on_invalid,
-                "reduction": reduction,
-                "engine": device_engine,
-                "isa": isa,
-                "n_threads": n_threads,
-                "out": out,
-            },
+            SampleArguments(
+                params=params,
+                rng_position={"seed": seed, "position": position, "stream": stream},
+                processors={"mask": mask, "bias": bias, "prompt": prompt, "output": output},
+                stages=stages,
+                n=n,
+                valid_vocab=valid_vocab,
+                logprobs=logprobs,
+                logprobs_mode=logprobs_mode,
+                on_invalid=on_invalid,
+                reduction=reduction,
+                engine=device_engine,
+                isa=isa,
+                n_threads=n_threads,
+                out=out,
+            ),
         )
     if mask is bias is prompt is output is n is valid_vocab is logprobs is out is None:
         draw = _prepared(

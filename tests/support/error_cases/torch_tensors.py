@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from fastsample import sample
-from fastsample.api import device
-from fastsample.engines.torch import operator as op
+from fastsample.engines.torch import operator
+from fastsample.inputs.torch import as_tensor_rows
 from tests.support.error_cases import ROWS, ErrorCase, Foreign, logits_error, rows_error
 
 
@@ -94,7 +94,7 @@ def device_error_cases() -> list[ErrorCase]:
     exact = "`reduction` must be \"exact\" for engines 'torch' and 'triton', got 'fixed' (another"
     return [
         ErrorCase(
-            lambda: device.sample(on_mps, {**DEVICE_OPTIONS}),
+            lambda: as_tensor_rows(on_mps, None),
             TypeError,
             "be on a device with float64",
         ),
@@ -184,10 +184,6 @@ def device_error_cases() -> list[ErrorCase]:
     ]
 
 
-DEVICE_OPTIONS = {"valid_vocab": None, "isa": None, "reduction": "exact", "on_invalid": "mark"}
-DEVICE_OPTIONS |= {"n_threads": None, "seed": 1}
-
-
 def in_compiled_code() -> None:
     """Ask for a fresh seed where torch says that a graph is being made."""
     with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
@@ -198,7 +194,7 @@ def with_an_old_torch() -> None:
     """Register the operator as if torch had no way to."""
     with mock.patch.dict(torch.library.__dict__):
         del torch.library.custom_op
-        op.register()
+        operator.register()
 
 
 ERROR_CASES = [*tensor_error_cases(), *device_error_cases()]

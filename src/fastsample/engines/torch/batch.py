@@ -1,4 +1,4 @@
-"""From rows of logits to tokens, and what is told of them: the order of the steps."""
+"""From rows of logits to tokens and log-probabilities: the order of the steps."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from torch import Tensor
 
 from fastsample.engines.reference.rows import EMPTY, INVALID, OK, require_rounding_to_nearest
 
-from .filters import Ordered, kept_of
-from .full_vocab_path import Whole
-from .int64_math import uniform
-from .logprobs import Kept, tell
-from .mass import SCALE_OF_ONE
-from .penalties import Adjustments, adjust
-from .prepare_params import TEMPERATURE, Chain, Settings, beside, chain_of, settings_of
-from .rows import Rows, rows_of, widened
-from .topk_path import Head
+from .draw import uniform_words
+from .full_vocab_path import AllTokens
+from .logprobs import Drawn, logprobs
+from .ordinal import Rows, read, rows_of
+from .penalties import LogitsProcessors, process
+from .prepare_params import Chain, RowParams, chain_of, copy_column, prepare_params
+from .select import KeptSet, RowTokens, select
+from .topk_path import TopTokens
 
 _BAD_PARAM = 3
 
 
-class Asked(NamedTuple):
+class TensorRequest(NamedTuple):
     """Rows to draw from, and how.
 
     Attributes
@@ -30,40 +29,52 @@ class Asked(NamedTuple):
     values : float32, float16 or bfloat16 tensor of shape (B, columns)
     vocabulary : int
         How many columns are tokens.
-    reals : float64 tensor of shape (B, 6)
-        temperature, top_p, min_p and the penalties. On the CPU or beside the values, as `wholes`.
-    wholes : int64 tensor of shape (B, 2)
-        top_k and min_keep.
-    place : int64 tensor of shape (B, 3)
-        The bits of seed and position, and the stream; on the CPU or beside the values.
+    numbers : float64 tensor of shape (B, C)
+        The columns of `prepare_params.FIXED`, then one for each stage; in range. On the CPU, or on
+        the device of the values.
+    host_numbers : float64 tensor of shape (B or 1, C), or None
+        The same on the CPU where `numbers` are not: NaN for what only the device has.
+    rng_position : int64 tensor of shape (B, 3)
+        The bits of seed and position, and the stream; on the CPU or on the device of the values.
     bad : bool tensor of shape (B,), or None
-        Rows to leave alone.
-    adjustments : Adjustments
-        Beside the values.
-    stages : int
-        As a plan has them.
+        Rows that are not drawn from: a parameter is out of range.
+    processors : LogitsProcessors
+        On the device of the values.
+    ops : tuple of int
+        What each stage does, by `Op`.
     draws : int
-    forms : tuple of int
-        Laws to tell of, by their numbers in `tell.FORMS`.
+        Tokens of each row, on as many streams.
+    modes : tuple of str
+        For which log-probabilities are computed.
     top_count : int
-        Of how many first tokens.
+        Of how many top tokens, too.
     """
 
     values: Tensor
     vocabulary: int
-    reals: Tensor
-    wholes: Tensor
-    place: Tensor
+    numbers: Tensor
+    host_numbers: Tensor | None
+    rng_position: Tensor
     bad: Tensor | None
-    adjustments: Adjustments
-    stages: int
+    processors: LogitsProcessors
+    ops: tuple[int, ...]
     draws: int
-    forms: tuple[int, ...]
+    modes: tuple[str, ...]
     top_count: int
 
+    @property
+    def chain(self) -> Chain:
+        """The stages that may act, from the numbers that the host has."""
+        return chain_of(self.ops, self.numbers if self.numbers.is_cpu else self.host_numbers)
 
-class Answer(NamedTuple):
-    """What `SampleOutput` has, as tensors beside the values."""
+    @property
+    def params(self) -> RowParams:
+        """The parameters on the device of the values."""
+        return prepare_params(self.numbers, self.ops).to(self.values.device)
+
+
+class TensorOutput(NamedTuple):
+    """The fields of an engine's output, as tensors on the device of the values."""
 
     tokens: Tensor
     status: Tensor
@@ -74,14 +85,41 @@ class Answer(NamedTuple):
     top_logprobs: Tensor
 
 
-def known_chain(asked: Asked) -> Chain:
-    """What may act, by the numbers that the host has."""
-    seen = (part if part.is_cpu else None for part in (asked.reals, asked.wholes))
-    return chain_of(asked.stages, *seen)
+def process_rows(request: TensorRequest, params: RowParams) -> tuple[Rows, Rows]:
+    """Read the rows; return them before and after the logits processors."""
+    logits = read(request.values, request.vocabulary)
+    raw = rows_of(logits)
+    if request.processors.are_none:
+        return raw, raw
+    processed = logits.clone()
+    process(processed, request.processors, params.penalties)
+    return raw, rows_of(processed)
 
 
-def prepared(asked: Asked) -> tuple[Settings, Chain, Tensor]:
-    """Work out settings beside the values, what may act, and the rows with a bad parameter.
+def status_of(rows: Rows, bad: Tensor | None) -> Tensor:
+    """The status of each row, uint8 of shape (B, 1)."""
+    status = torch.full_like(rows.top, OK, dtype=torch.uint8)
+    status.masked_fill_(~(rows.top < torch.inf), INVALID)
+    status.masked_fill_(rows.top == -torch.inf, EMPTY)
+    if bad is None:
+        return status
+    return status.masked_fill_(copy_column(bad, status.device).unsqueeze(1), _BAD_PARAM)
+
+
+def row_tokens(rows: Rows, chain: Chain) -> RowTokens:
+    """The tokens of the rows that the stages read."""
+    return TopTokens(rows, chain.topk) if chain.topk else AllTokens(rows)
+
+
+def kept_sets(request: TensorRequest) -> tuple[Rows, KeptSet, Tensor]:
+    """Find the kept sets: the processed rows, their kept sets, their status of shape (B, 1)."""
+    params, chain = request.params, request.chain
+    _, rows = process_rows(request, params)
+    return rows, select(row_tokens(rows, chain), chain, params), status_of(rows, request.bad)
+
+
+def sample(request: TensorRequest) -> TensorOutput:
+    """Draw for every row.
 
     Raises
     ------
@@ -89,72 +127,22 @@ def prepared(asked: Asked) -> tuple[Settings, Chain, Tensor]:
         When the processor does not round to nearest; threads of torch begin with its mode.
     """
     require_rounding_to_nearest()
-    device = asked.values.device
-    reals, wholes = asked.reals, asked.wholes
-    if not (reals.is_cpu and wholes.is_cpu):
-        reals, wholes = (part.to(device, non_blocking=True) for part in (reals, wholes))
-    settings, bad = settings_of(reals, wholes)
-    bad = beside(bad, device)
-    if asked.bad is not None:
-        bad = bad | beside(asked.bad, device).unsqueeze(1)
-    return settings.to(device), known_chain(asked), bad
-
-
-def adjusted(asked: Asked, settings: Settings) -> tuple[Rows, Rows]:
-    """Rows as they came, and as they are drawn from: the same ones where nothing adjusts them."""
-    logits = widened(asked.values, asked.vocabulary)
-    rows = rows_of(logits)
-    if asked.adjustments.are_none:
-        return rows, rows
-    changed = logits.clone()
-    adjust(changed, asked.adjustments, settings)
-    return rows, rows_of(changed)
-
-
-def status_of(rows: Rows, bad: Tensor) -> Tensor:
-    """The status of each row, uint8 of shape (B, 1)."""
-    found = torch.full_like(rows.top, OK, dtype=torch.uint8)
-    found.masked_fill_(~(rows.top < torch.inf), INVALID)
-    found.masked_fill_(rows.top == -torch.inf, EMPTY)
-    return found.masked_fill_(bad, _BAD_PARAM)
-
-
-def scale_kept(chain: Chain, settings: Settings) -> Tensor:
-    """s of the masses that are drawn from: without the stage, temperature is 1."""
-    is_tempered = TEMPERATURE in chain.stages
-    return settings.scale if is_tempered else torch.full_like(settings.scale, SCALE_OF_ONE)
-
-
-def ordered(rows: Rows, chain: Chain) -> Ordered:
-    """The tokens of the rows, as many of them as a draw needs."""
-    return Head(rows, chain.head) if chain.head else Whole(rows)
-
-
-def sample(asked: Asked) -> Answer:
-    """Draw for every row."""
-    settings, chain, bad = prepared(asked)
-    came, rows = adjusted(asked, settings)
-    status = status_of(rows, bad)
+    params, chain = request.params, request.chain
+    raw, rows = process_rows(request, params)
+    status = status_of(rows, request.bad)
     is_bad = status != OK
-    tokens = ordered(rows, chain)
-    kept, scale = kept_of(tokens, chain, settings)
-    if isinstance(tokens, Head) and tokens.count == 1:
-        drawn, total = tokens.only(asked.draws)
+    tokens = row_tokens(rows, chain)
+    kept = select(tokens, chain, params)
+    if isinstance(tokens, TopTokens) and tokens.count == 1:
+        drawn, total = tokens.only(request.draws)
     else:
-        drawn, total = tokens.draw(kept, scale, _words(asked))
-    told = tell(
-        *(came, rows, Kept(kept, scale, total), settings),
-        *(drawn[:, :1], asked.forms, asked.top_count, is_bad),
+        words = uniform_words(request.rng_position, request.draws, request.values.device)
+        drawn, total = tokens.draw(kept, words)
+    found = Drawn(drawn, kept, total, is_bad)
+    result = logprobs(raw, rows, found, params, request.modes, request.top_count)
+    return TensorOutput(
+        drawn.masked_fill(is_bad, -1),
+        status[:, 0],
+        kept.count.masked_fill(is_bad, 0)[:, 0],
+        *result,
     )
-    return Answer(
-        drawn.masked_fill(is_bad, -1), status[:, 0], kept.masked_fill(is_bad, 0)[:, 0], *told
-    )
-
-
-def _words(asked: Asked) -> tuple[Tensor, Tensor]:
-    """U of every draw, worked out where its place lies."""
-    seed, position, stream = asked.place.unsqueeze(2).unbind(1)
-    streams = stream + torch.arange(asked.draws, device=stream.device)
-    device = asked.values.device
-    high, low = (word.to(device, non_blocking=True) for word in uniform(seed, position, streams))
-    return high, low

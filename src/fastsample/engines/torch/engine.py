@@ -1,16 +1,214 @@
-"""The torch engine: plain operations of torch behind the doors that every engine has.
+"""The torch engine: operations of torch, on the CPU where the rows are arrays.
 
-These doors take arrays, as all do, and work on the CPU.
+Arrays are for tests, and for installations without another engine. Tensors stay on their device:
+`sample` takes them to `operator`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from .array_engine import Doors, write_softmax
-from .batch import sample
+from fastsample.engines import contract
+from fastsample.engines.contract import SampleOutput, SampleRequest
+from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
+from fastsample.params.table import PENALTY_SCOPES
 
-__all__ = ["kept_sets", "run", "write_softmax"]
+from . import batch, softmax
+from .batch import TensorOutput, TensorRequest
+from .from_numpy import (
+    numbers_of,
+    ops_of,
+    processors_of,
+    rng_position_of,
+    scopes_of,
+    tensor_of,
+)
+from .mass import exponent2, masses
+from .ordinal import read, rows_of, top_tokens
+from .penalties import LogitsProcessors
+from .prepare_params import FIXED, prepare_params
 
-_DOORS = Doors(sample, torch.device("cpu"))
-run, kept_sets = _DOORS.run, _DOORS.kept_sets
+_LOGITS_AT_ONCE = 2**20
+_SHARED = ("ops", *(scope.name for scope in PENALTY_SCOPES))
+"""The fields of a plan that all rows of a batch must share."""
+
+_SOFTMAX = {
+    "softmax": softmax.softmax,
+    "log_softmax": softmax.log_softmax,
+    "logsumexp": softmax.logsumexp,
+}
+
+
+class ArrayEngine(NamedTuple):
+    """An engine of tensors that takes arrays: it copies them to a device, and the output back.
+
+    Attributes
+    ----------
+    sample : callable
+        From `TensorRequest` to `TensorOutput`.
+    device : torch.device
+        Where it draws.
+    """
+
+    sample: Callable[[TensorRequest], TensorOutput]
+    device: torch.device
+
+    def run(
+        self,
+        request: SampleRequest,
+        out: SampleOutput,
+        *,
+        isa: str | None = None,
+        n_threads: int | None = None,
+    ) -> None:
+        """Draw for every row.
+
+        Parameters
+        ----------
+        request : SampleRequest
+        out : SampleOutput
+            Written.
+        isa, n_threads : ignored
+            torch has threads of its own.
+        """
+        require_exact(request.reduction)
+        result = out.logprobs
+        modes, top_count = (result.modes, result.top_tokens.shape[2]) if result else ((), 0)
+        for rows in _batches(request):
+            part = _part(request, rows, out.status, out.tokens.shape[1], modes, top_count)
+            found = TensorOutput(
+                *(tensor.cpu().numpy() for tensor in self.sample(_to(part, self.device)))
+            )
+            status = out.status[rows]
+            out.tokens[rows] = found.tokens
+            out.status[rows] = np.where(status == OK, found.status, status)
+            if out.kept_count is not None:
+                out.kept_count[rows] = found.kept_count
+            if result is not None:
+                result.logprobs[:, rows], result.ranks[:, rows] = found.logprobs, found.ranks
+                result.top_tokens[:, rows] = found.top_tokens
+                result.top_logprobs[:, rows] = found.top_logprobs
+
+
+def kept_sets(
+    request: SampleRequest,
+    status: NDArray[np.uint8],
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> contract.KeptSets:
+    """Find the kept set of each row, as `FindKeptSets` says; on the CPU."""
+    found: list[tuple[NDArray[Any], ...]] = [_NO_TOKENS] * len(request.plan)
+    for some in _batches(request):
+        rows, kept, its_status = batch.kept_sets(_part(request, some, status))
+        status[some] = np.where(status[some] == OK, its_status[:, 0].numpy(), status[some])
+        kept = kept._replace(end=kept.end.masked_fill(its_status != OK, 0))
+        tokens, logits = top_tokens(rows, int(kept.end.max()))
+        mass = masses(exponent2(logits, kept.top, kept.scale))
+        for b, begin, end, *row in zip(
+            some, kept.begin[:, 0], kept.end[:, 0], tokens, mass, logits, strict=True
+        ):
+            found[b] = tuple(part[begin:end].numpy() for part in row)
+    offsets = np.cumsum([0, *(len(row[0]) for row in found)], dtype=np.int64)
+    tokens, mass, logits = (
+        np.concatenate(column) for column in zip(_NO_TOKENS, *found, strict=True)
+    )
+    return contract.KeptSets(tokens, mass.view(np.uint64), logits, offsets)
+
+
+def write_softmax(
+    name: str,
+    request: SampleRequest,
+    out: NDArray[Any],
+    status: NDArray[np.uint8],
+    *,
+    isa: str | None = None,
+    n_threads: int | None = None,
+) -> None:
+    """Write softmax, log_softmax or logsumexp of each row, on the CPU, as `WriteSoftmax` says."""
+    require_exact(request.reduction)
+    require_rounding_to_nearest()
+    rows = rows_of(read(_tensor(request.values), request.vocabulary))
+    params = prepare_params(tensor_of(numbers_of(request.plan)[:, : len(FIXED)]), ())
+    status[:] = batch.status_of(rows, None)[:, 0]
+    found = _SOFTMAX[name](rows, params)
+    found = found[:, 0] if name == "logsumexp" else found[:, : request.vocabulary]
+    valid = status == OK
+    out[valid] = found.numpy()[valid]
+
+
+def require_exact(reduction: str) -> None:
+    """Refuse the reductions that these engines lack."""
+    if reduction != "exact":
+        raise ValueError(
+            f"`reduction` must be \"exact\" for engines 'torch' and 'triton', got {reduction!r} "
+            '(another engine has it: engine="native" for logits on the CPU)'
+        )
+
+
+run = ArrayEngine(batch.sample, torch.device("cpu")).run
+
+_NO_TOKENS = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+# ---------------------------------------------------------------- from arrays to tensors
+
+
+def _batches(request: SampleRequest) -> Iterator[NDArray[np.int64]]:
+    """The rows of a request, grouped by what a batch shares, in parts that fit in caches."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for b, row in enumerate(zip(*(request.plan[name].tolist() for name in _SHARED), strict=True)):
+        groups.setdefault(row, []).append(b)
+    most = max(1, _LOGITS_AT_ONCE // request.vocabulary)
+    for group in groups.values():
+        for at in range(0, len(group), most):
+            yield np.array(group[at : at + most], np.int64)
+
+
+def _part(
+    request: SampleRequest,
+    rows: NDArray[np.int64],
+    status: NDArray[np.uint8],
+    draws: int = 1,
+    modes: tuple[str, ...] = (),
+    top_count: int = 0,
+) -> TensorRequest:
+    """Some rows of a request, on the CPU."""
+    plan = request.plan[rows]
+    return TensorRequest(
+        _tensor(request.values if len(rows) == len(request.plan) else request.values[rows]),
+        request.vocabulary,
+        tensor_of(numbers_of(plan)),
+        None,
+        tensor_of(rng_position_of(plan)),
+        torch.from_numpy(status[rows] != OK),
+        processors_of(request.adjustments, rows, scopes_of(plan)),
+        ops_of(plan),
+        draws,
+        modes,
+        top_count,
+    )
+
+
+def _to(request: TensorRequest, device: torch.device) -> TensorRequest:
+    """Copy what must be on the device of the logits there."""
+    *parts, scopes = request.processors
+    copies = (None if part is None else part.to(device) for part in parts)
+    processors = LogitsProcessors._make((*copies, scopes))
+    return request._replace(values=request.values.to(device), processors=processors)
+
+
+def _tensor(values: NDArray[Any]) -> Tensor:
+    """The logits as a tensor: in place, unless torch cannot describe such memory."""
+    is_strided = all(step >= 0 and step % values.itemsize == 0 for step in values.strides)
+    if not (is_strided and values.flags.writeable and values.flags.aligned):
+        values = np.array(values, order="C")
+    if values.dtype == np.uint16:
+        return torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(values)

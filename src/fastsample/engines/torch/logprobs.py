@@ -1,4 +1,4 @@
-"""Rule 7: log-probabilities and ranks of what was drawn, and of the first tokens."""
+"""Section 7 of the rule: log-probabilities and ranks of drawn tokens and of the top tokens."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .mass import SCALE_OF_ONE, gaps, ln, masses
-from .prepare_params import Settings
-from .rows import Rows, first, rank_of
+from .mass import SCALE_OF_ONE, exponent2, ln, masses
+from .ordinal import Rows, rank_of, top_tokens
+from .prepare_params import RowParams
+from .select import KeptSet
 
-FORMS = ("raw", "tempered", "processed")
-"""The laws, by their numbers."""
-
-_RAW, _TEMPERED = 0, 1
+Logprobs = tuple[Tensor, Tensor, Tensor, Tensor]
+"""The tensors of a `LogprobResult`: logprobs, ranks, top tokens and their logprobs."""
 
 
-class Kept(NamedTuple):
-    """The kept sets of a batch: tensors of shape (B, 1).
+class Drawn(NamedTuple):
+    """The draws of a batch.
 
     Attributes
     ----------
-    count : int64
-    scale : float32
-        s of their masses.
-    total : int64
-        W.
+    tokens : int64 tensor of shape (B, n)
+    kept : KeptSet
+    total : int64 tensor of shape (B, 1)
+        W of the kept set.
+    is_bad : bool tensor of shape (B, 1)
+        Rows from which nothing can be drawn.
     """
 
-    count: Tensor
-    scale: Tensor
+    tokens: Tensor
+    kept: KeptSet
     total: Tensor
+    is_bad: Tensor
 
 
-class _Some(NamedTuple):
+class _Listed(NamedTuple):
     """Some tokens of each row, the drawn one first: tensors of shape (B, 1 + N)."""
 
     tokens: Tensor
@@ -42,103 +43,103 @@ class _Some(NamedTuple):
     ranks: Tensor
 
 
-def tell(
-    came: Rows,
+def logprobs(
+    raw: Rows,
     rows: Rows,
-    kept: Kept,
-    settings: Settings,
-    drawn: Tensor,
-    forms: tuple[int, ...],
-    count: int,
-    is_bad: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tell of a draw by the laws of the forms.
+    drawn: Drawn,
+    params: RowParams,
+    modes: tuple[str, ...],
+    top_count: int,
+) -> Logprobs:
+    """Compute the log-probabilities of the first draw and of the top tokens.
 
     Parameters
     ----------
-    came, rows : Rows
-        Before and after adjusting.
-    kept : Kept
-    settings : Settings
-    drawn : int64 tensor of shape (B, 1)
-    forms : tuple of int
-    count : int
-        How many first tokens to tell of.
-    is_bad : bool tensor of shape (B, 1)
-        Rows that nothing is told of.
-
-    Returns
-    -------
-    logprobs, ranks : float64 and int64 tensors of shape (F, B)
-    top_tokens, top_logprobs : int64 and float64 tensors of shape (F, B, N)
+    raw, rows : Rows
+        Before and after the logits processors: one object where there are none.
+    drawn : Drawn
+    params : RowParams
+    modes : tuple of str
+        Of "raw", "tempered" and "processed".
+    top_count : int
     """
-    told = []
-    somes: dict[bool, _Some] = {}
-    for form in forms:
-        is_raw = form == _RAW and came is not rows
-        law_of = came if is_raw else rows
-        if is_raw not in somes:
-            somes[is_raw] = _some(law_of, drawn, count)
-        some = somes[is_raw]
-        if form == _RAW:
-            scale = torch.full_like(settings.scale, SCALE_OF_ONE)
-            logprobs = _whole(law_of, some, torch.ones_like(settings.temperature), scale)
-        elif form == _TEMPERED:
-            logprobs = _whole(rows, some, settings.temperature, settings.scale)
-            hot = torch.zeros_like(logprobs).masked_fill_(some.ranks != 1, -torch.inf)
-            logprobs = torch.where(settings.is_greedy, hot, logprobs)
-        else:
-            logprobs = _of_kept(rows, some, kept)
-        silent = is_bad | ~(law_of.top < torch.inf) | (law_of.top == -torch.inf)
-        logprobs = logprobs.masked_fill(silent, torch.nan)
-        ranks = some.ranks.masked_fill(silent, 0)
-        tokens = some.tokens.masked_fill(silent, -1)
-        told.append((logprobs[:, 0], ranks[:, 0], tokens[:, 1:], logprobs[:, 1:]))
-    if not told:
-        return nothing(drawn, count)
-    logprobs, ranks, top_tokens, top_logprobs = map(torch.stack, zip(*told, strict=True))
-    return logprobs, ranks, top_tokens, top_logprobs
+    if not modes:
+        return no_logprobs(drawn.tokens, top_count)
+    listed: dict[bool, _Listed] = {}
+    results = []
+    for mode in modes:
+        is_raw = mode == "raw" and raw is not rows
+        its_rows = raw if is_raw else rows
+        if is_raw not in listed:
+            listed[is_raw] = _listed(its_rows, drawn.tokens[:, :1], top_count)
+        results.append(_of_mode(mode, its_rows, listed[is_raw], drawn, params))
+    found, ranks, top_tokens, top_logprobs = map(torch.stack, zip(*results, strict=True))
+    return found, ranks, top_tokens, top_logprobs
 
 
-def nothing(drawn: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `tell` gives of no form."""
-    some, many = (0, len(drawn)), (0, len(drawn), count)
-    reals = [drawn.new_empty(shape, dtype=torch.float64) for shape in (some, many)]
-    return reals[0], drawn.new_empty(some), drawn.new_empty(many), reals[1]
+def no_logprobs(tokens: Tensor, top_count: int) -> Logprobs:
+    """The result of a request without modes."""
+    shape = (0, len(tokens))
+    return (
+        tokens.new_empty(shape, dtype=torch.float64),
+        tokens.new_empty(shape),
+        tokens.new_empty((*shape, top_count)),
+        tokens.new_empty((*shape, top_count), dtype=torch.float64),
+    )
 
 
-def _some(rows: Rows, drawn: Tensor, count: int) -> _Some:
+def _listed(rows: Rows, drawn: Tensor, count: int) -> _Listed:
     logits = rows.logits.gather(1, drawn)
     ranks = rank_of(rows, drawn, logits)
     if not count:
-        return _Some(drawn, logits, ranks)
-    tokens, of_first = first(rows, count)
+        return _Listed(drawn, logits, ranks)
+    tokens, top_logits = top_tokens(rows, count)
     places = torch.arange(1, count + 1, device=drawn.device).expand_as(tokens)
-    return _Some(
+    return _Listed(
         torch.cat([drawn, tokens], 1),
-        torch.cat([logits, of_first], 1),
+        torch.cat([logits, top_logits], 1),
         torch.cat([ranks, places], 1),
     )
 
 
-def _whole(rows: Rows, some: _Some, temperature: Tensor, scale: Tensor) -> Tensor:
-    """(x - m) / T - ln(W / 2**40), over whole rows."""
-    gap = some.logits.to(torch.float64) - rows.top.to(torch.float64)
+def _of_mode(mode: str, rows: Rows, listed: _Listed, drawn: Drawn, params: RowParams) -> Logprobs:
+    """A row of each field of the result."""
+    if mode == "raw":
+        scale = torch.full_like(params.scale, SCALE_OF_ONE)
+        found = _of_row(rows, listed, torch.ones_like(params.temperature), scale)
+    elif mode == "tempered":
+        found = _of_row(rows, listed, params.temperature, params.scale)
+        one_hot = torch.zeros_like(found).masked_fill_(listed.ranks != 1, -torch.inf)
+        found = torch.where(params.is_greedy, one_hot, found)
+    else:
+        found = _of_kept(listed, drawn)
+    absent = drawn.is_bad | ~(rows.top < torch.inf) | (rows.top == -torch.inf)
+    found = found.masked_fill(absent, torch.nan)
+    ranks = listed.ranks.masked_fill(absent, 0)
+    tokens = listed.tokens.masked_fill(absent, -1)
+    return found[:, 0], ranks[:, 0], tokens[:, 1:], found[:, 1:]
+
+
+def _of_row(rows: Rows, listed: _Listed, temperature: Tensor, scale: Tensor) -> Tensor:
+    """(x - m) / T - ln(W / 2**40), over entire rows."""
+    gap = listed.logits.to(torch.float64) - rows.top.to(torch.float64)
     return gap / temperature - log_total(rows, scale)
 
 
 def log_total(rows: Rows, scale: Tensor) -> Tensor:
-    """ln(W / 2**40) of whole rows: float64 of shape (B, 1)."""
-    return ln(total_of(rows, scale).to(torch.float64) * 2.0**-40)
+    """ln(W / 2**40) of entire rows: float64 of shape (B, 1)."""
+    return ln(total_mass(rows, scale).to(torch.float64) * 2.0**-40)
 
 
-def total_of(rows: Rows, scale: Tensor) -> Tensor:
-    """W of whole rows: int64 of shape (B, 1)."""
-    return masses(gaps(rows.logits, rows.top, scale)).sum(1, keepdim=True)
+def total_mass(rows: Rows, scale: Tensor) -> Tensor:
+    """W of entire rows: int64 of shape (B, 1)."""
+    return masses(exponent2(rows.logits, rows.top, scale)).sum(1, keepdim=True)
 
 
-def _of_kept(rows: Rows, some: _Some, kept: Kept) -> Tensor:
-    mass = masses(gaps(some.logits, rows.top, kept.scale))
-    counts = (some.ranks <= kept.count) & (mass > 0)
-    law = ln(mass.clamp_min(1).to(torch.float64)) - ln(kept.total.to(torch.float64))
-    return law.masked_fill(~counts, -torch.inf)
+def _of_kept(listed: _Listed, drawn: Drawn) -> Tensor:
+    """ln(mass) - ln(W), -inf for tokens that are not kept or have mass 0."""
+    kept = drawn.kept
+    mass = masses(exponent2(listed.logits, kept.top, kept.scale))
+    is_kept = (listed.ranks > kept.begin) & (listed.ranks <= kept.end) & (mass > 0)
+    found = ln(mass.clamp_min(1).to(torch.float64)) - ln(drawn.total.to(torch.float64))
+    return found.masked_fill(~is_kept, -torch.inf)

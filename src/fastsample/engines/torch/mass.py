@@ -1,4 +1,4 @@
-"""Rule 4, what a token weighs, and rule 7's logarithm, each operation on its own."""
+"""Section 4 of the rule, the mass of a token, and the logarithm of section 7, op by op."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _C1, _C2, _C3, _C4, _C5 = reference.POWER
 _G = reference.LOGARITHM
 _FRACTION = 2**52 - 1
 _SIGN = -(2**31)
-
+_EXPONENT = 0x7F800000
 SCALE_OF_ONE = 1.4426950216293335
 """s at temperature 1: a float32."""
 
@@ -30,8 +30,8 @@ def scale_of(temperature: Tensor) -> Tensor:
     return quotient.clamp_(2.0**-126, 2.0**64).to(torch.float32)
 
 
-def gaps(logits: Tensor, top: Tensor, scale: Tensor, least: float = -64.0) -> Tensor:
-    """y: logits in base 2, from the top, at least `least`.
+def exponent2(logits: Tensor, top: Tensor, scale: Tensor, least: float = -64.0) -> Tensor:
+    """y: (x - m) * s, the exponent to base 2, at least `least`.
 
     `logits` has shape (B, N), `top` and `scale` have (B, 1); all are float32.
     """
@@ -49,7 +49,7 @@ def power(y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def masses(y: Tensor) -> Tensor:
-    """Masses of tokens whose gaps are `y`: int64, the top one 2**40.
+    """Masses of tokens with the exponents `y`: int64, 2**40 for y = 0.
 
     Examples
     --------
@@ -82,8 +82,13 @@ def ln(z: Tensor) -> Tensor:
     return e * reference.LN2_HIGH - ((h - (q * (h + (even + odd)) + e * reference.LN2_LOW)) - f)
 
 
+def log2_of(values: Tensor) -> Tensor:
+    """ln(z) * LOG2_E: the rule's logarithm to base 2."""
+    return ln(values) * reference.LOG2_E
+
+
 def to_float32(values: Tensor) -> Tensor:
-    """Round float64 to the nearest float32 and widen it again; denormals on integers.
+    """Round float64 to float32, as float64; denormals by whole multiples of 2**-149.
 
     Examples
     --------
@@ -96,7 +101,7 @@ def to_float32(values: Tensor) -> Tensor:
 
 
 def nearest_float32(values: Tensor) -> Tensor:
-    """Round float64 to float32; what becomes denormal, as the integer it is.
+    """Round float64 to float32; denormal results are made from integers.
 
     Examples
     --------
@@ -108,3 +113,11 @@ def nearest_float32(values: Tensor) -> Tensor:
     denormal = (size * 2.0**149).round().to(torch.int32)
     bits = torch.where(size < 2.0**-126, denormal, normal)
     return torch.where(values < 0, bits | _SIGN, bits).view(torch.float32)
+
+
+def exact(values: Tensor) -> Tensor:
+    """Widen float32 to float64, denormals by their bits."""
+    bits = values.view(torch.int32)
+    size = (bits & 0x7FFFFFFF).to(torch.float64) * 2.0**-149
+    denormal = torch.where(bits < 0, -size, size)
+    return torch.where((bits & _EXPONENT) == 0, denormal, values.to(torch.float64))

@@ -1,8 +1,8 @@
-"""Rule 2: mask, bias and penalties. Float32 operations are done in float64 and rounded, as in the
-reference, so that no denormal is met: for one operation this gives the same bits.
+"""Section 2 of the rule: mask, bias and penalties.
 
-Only the tokens that a bias or a history names are computed. Lists end in -1 where they are short;
-such places stand for token 0, and compute whatever is right for it.
+Float32 operations are done in float64 and rounded, as in the reference, so that no denormal is met:
+for one operation this gives the same bits. Only the tokens that a bias or a history names are
+computed. Short lists end in -1, which stands for token 0: what is computed there is right for it.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .prepare_params import Settings
+from .mass import exact, to_float32
 
 _ALL, _PROMPT, _OUTPUT = -1, -2, -3
-_EXPONENT = 0x7F800000
 
 
-class Adjustments(NamedTuple):
-    """What happens to logits before everything else; each part may be None.
+class LogitsProcessors(NamedTuple):
+    """What changes logits before the draw; each tensor may be None.
 
     Attributes
     ----------
     mask : bool tensor of shape (B or 1, M), or int32 of shape (B or 1, W) with a bit per token
     bias_tokens : int64 tensor of shape (B or 1, N)
         Distinct; -1 is no token.
-    bias : float32 tensor of the same shape
+    bias : float32 or float64 tensor of the same shape
     prompt, output : int64 tensors of shape (B, T)
         -1 is no token.
     scopes : tuple of int
-        Of repetition, frequency and presence, as a plan has them.
+        Of repetition, frequency and presence, as in a plan.
     """
 
     mask: Tensor | None
@@ -38,7 +37,7 @@ class Adjustments(NamedTuple):
     bias: Tensor | None
     prompt: Tensor | None
     output: Tensor | None
-    scopes: tuple[int, int, int]
+    scopes: tuple[int, ...]
 
     @property
     def are_none(self) -> bool:
@@ -46,16 +45,8 @@ class Adjustments(NamedTuple):
         return all(part is None for part in self[:5])
 
 
-def exact(values: Tensor) -> Tensor:
-    """Widen float32 to float64, denormals by their bits."""
-    bits = values.view(torch.int32)
-    size = (bits & 0x7FFFFFFF).to(torch.float64) * 2.0**-149
-    denormal = torch.where(bits < 0, -size, size)
-    return torch.where((bits & _EXPONENT) == 0, denormal, values.to(torch.float64))
-
-
 def _nearest(results: Tensor) -> Tensor:
-    """Round to float32 and read as rule 1 reads a logit; float64 again."""
+    """Round to float32, read as section 1 reads a logit, and widen again."""
     size = results.abs()
     normal = torch.copysign(size.clamp_min(2.0**-126), results)
     vanishes = size < 2.0**-126 - 2.0**-150
@@ -73,19 +64,18 @@ def _ban(logits: Tensor, mask: Tensor) -> None:
 
 def _add(logits: Tensor, tokens: Tensor, values: Tensor) -> None:
     shape = (len(logits), tokens.shape[1])
+    values = exact(values) if values.dtype == torch.float32 else to_float32(values)
     tokens, values = tokens.expand(shape), values.expand(shape)
-    # One column more, where no token goes.
-    spread = torch.zeros(
-        (len(logits), logits.shape[1] + 1), dtype=torch.float32, device=logits.device
-    )
+    # The last column is that of -1.
+    spread = values.new_zeros((len(logits), logits.shape[1] + 1))
     spread.scatter_(1, tokens.masked_fill(tokens < 0, logits.shape[1]), values)
     at = tokens.clamp_min(0)
-    sums = logits.gather(1, at).to(torch.float64) + exact(spread.gather(1, at))
+    sums = logits.gather(1, at).to(torch.float64) + spread.gather(1, at)
     logits.scatter_(1, at, _nearest(sums).to(torch.float32))
 
 
 def _history(prompt: Tensor | None, output: Tensor | None, scope: int) -> Tensor | None:
-    """The tokens in a scope, -1 among them where there is none; None where there are no tokens."""
+    """The tokens in a scope, -1 for those outside it; None where there is no history."""
     if scope in (_PROMPT, _OUTPUT):
         return prompt if scope == _PROMPT else output
     parts = [part for part in (prompt, output) if part is not None]
@@ -94,10 +84,9 @@ def _history(prompt: Tensor | None, output: Tensor | None, scope: int) -> Tensor
     tokens = torch.cat(parts, 1)
     if scope == _ALL:
         return tokens
-    is_one = tokens >= 0
-    # How many tokens come from here to the end.
-    left = is_one.flip(1).cumsum(1).flip(1)
-    return tokens.masked_fill(left > scope, -1)
+    # How many tokens there are from each to the end.
+    remaining = (tokens >= 0).flip(1).cumsum(1).flip(1)
+    return tokens.masked_fill(remaining > scope, -1)
 
 
 def _counts(tokens: Tensor, size: int) -> Tensor:
@@ -107,7 +96,7 @@ def _counts(tokens: Tensor, size: int) -> Tensor:
 
 
 def _penalised(x: Tensor, counts: Tensor, which: int, penalty: Tensor) -> Tensor:
-    """Logits, float64, after the penalty, for tokens that are so often in its scope."""
+    """Logits after a penalty, float64, for tokens with these counts in its scope."""
     if which == 0:
         changed = torch.where(x > 0, x / penalty, x * penalty)
     elif which == 1:
@@ -117,17 +106,18 @@ def _penalised(x: Tensor, counts: Tensor, which: int, penalty: Tensor) -> Tensor
     return torch.where(counts > 0, _nearest(changed), x)
 
 
-def adjust(logits: Tensor, how: Adjustments, settings: Settings) -> None:
-    """Mask, bias and penalise rows that `widened` gave, in place."""
-    if how.mask is not None:
-        _ban(logits, how.mask)
-    if how.bias_tokens is not None and how.bias is not None:
-        _add(logits, how.bias_tokens, how.bias)
-    if how.prompt is None and how.output is None:
+def process(logits: Tensor, processors: LogitsProcessors, penalties: tuple[Tensor, ...]) -> None:
+    """Mask, bias and penalise logits that `read` returned, in place."""
+    mask, bias_tokens, bias, prompt, output, scopes = processors
+    if mask is not None:
+        _ban(logits, mask)
+    if bias_tokens is not None and bias is not None:
+        _add(logits, bias_tokens, bias)
+    if prompt is None and output is None:
         return
     banned = logits == -torch.inf
-    for which, (scope, penalty) in enumerate(zip(how.scopes, settings.penalties, strict=True)):
-        tokens = _history(how.prompt, how.output, scope)
+    for which, (scope, penalty) in enumerate(zip(scopes, penalties, strict=True)):
+        tokens = _history(prompt, output, scope)
         if tokens is None or not tokens.shape[1]:
             continue
         counts = _counts(tokens, logits.shape[1])

@@ -1,4 +1,4 @@
-"""What is asked for, as the steps take it: one column per parameter, worked out where it lies."""
+"""Parameters as the stages read them: one column for each, computed on their device."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fastsample.engines.reference.mass import LOG2_E
+from fastsample.params.ops import Op
+from fastsample.params.table import MIN_KEEP, PENALTIES
 
-from .mass import ln, scale_of, to_float32
+from .mass import log2_of, scale_of, to_float32
 
-TEMPERATURE, TOP_K, TOP_P, MIN_P = 1, 2, 3, 4
-"""Stages, by their codes in a plan."""
+FIXED = (*(penalty.name for penalty in PENALTIES), "temperature", MIN_KEEP.name)
+"""The columns of numbers that every request has; those of its stages follow."""
 
-MOST_IN_HEAD = 4096
-"""The most tokens that the filters may leave for a draw that looks at the first tokens alone."""
+TEMPERATURE = len(PENALTIES)
+"""The place of the temperature among them."""
+
+MAX_TOPK = 4096
+"""The most tokens that the filters may keep in the top-k path."""
+
+ALL = 2**40
+"""More tokens than a row has."""
+
+_SHARES = (Op.MASS, Op.BAND)
+_LOGARITHMS = (Op.THRESHOLD, Op.THRESHOLD_OF_TOTAL, Op.THRESHOLD_OF_TOP_SHARE)
 
 
-class Settings(NamedTuple):
+class RowParams(NamedTuple):
     """Parameters of a batch: tensors of shape (B, 1).
 
     Attributes
@@ -27,39 +37,38 @@ class Settings(NamedTuple):
     temperature : float64
         1 where it is 0.
     scale : float32
-        s of rule 4 at the temperature.
-    top_k : int64
-        0 is off.
-    share : int64
-        P of rule 5; -1 is off.
-    threshold : float32
-        Least y that min_p keeps; -inf keeps all.
+        s of section 4 at the temperature.
     min_keep : int64
     penalties : tuple of float64
         Repetition, frequency, presence.
+    stages : tuple
+        The number of each stage: see `_stage_number`.
     """
 
     is_greedy: Tensor
     temperature: Tensor
     scale: Tensor
-    top_k: Tensor
-    share: Tensor
-    threshold: Tensor
     min_keep: Tensor
-    penalties: tuple[Tensor, Tensor, Tensor]
+    penalties: tuple[Tensor, ...]
+    stages: tuple[Tensor, ...]
 
-    def to(self, device: torch.device) -> Settings:
-        """Take the columns to a device, without waiting for it."""
-        *columns, penalties = self
-        r, f, s = (beside(column, device) for column in penalties)
-        return Settings._make((*(beside(column, device) for column in columns), (r, f, s)))
+    def to(self, device: torch.device) -> RowParams:
+        """Copy the columns to a device, without waiting for it."""
+        return RowParams(
+            copy_column(self.is_greedy, device),
+            copy_column(self.temperature, device),
+            copy_column(self.scale, device),
+            copy_column(self.min_keep, device),
+            tuple(copy_column(column, device) for column in self.penalties),
+            tuple(copy_column(column, device) for column in self.stages),
+        )
 
 
-def beside(column: Tensor, device: torch.device) -> Tensor:
-    """Take a column of numbers, without NaN, to a device, without waiting for it.
+def copy_column(column: Tensor, device: torch.device) -> Tensor:
+    """Copy a column of numbers, without NaN, to a device, without waiting for it.
 
-    What all rows of the host share is written there: a CUDA graph takes no copy of the host's
-    memory, which may be others' when it is replayed.
+    A column of equal numbers is written there: a CUDA graph cannot hold a copy of the host's
+    memory, which may have another use by the time of the replay.
     """
     if column.device == device:
         return column
@@ -68,100 +77,118 @@ def beside(column: Tensor, device: torch.device) -> Tensor:
     return column.to(device, non_blocking=True)
 
 
+def prepare_params(numbers: Tensor, ops: tuple[int, ...]) -> RowParams:
+    """Compute the columns.
+
+    Parameters
+    ----------
+    numbers : float64 tensor of shape (B, len(FIXED) + len(ops))
+        In range. The columns of `FIXED`, then the parameter of each stage.
+    ops : tuple of int
+        What each stage does, by `Op`.
+    """
+    # Counts too: a row has fewer tokens than the integers that are exact in float32.
+    columns = to_float32(numbers).unsqueeze(2).unbind(1)
+    temperature, min_keep = columns[TEMPERATURE : len(FIXED)]
+    is_greedy = temperature == 0
+    above_zero = temperature.masked_fill(is_greedy, 1.0)
+    return RowParams(
+        is_greedy,
+        above_zero,
+        scale_of(above_zero),
+        _count(min_keep),
+        columns[:TEMPERATURE],
+        tuple(map(_stage_number, ops, columns[len(FIXED) :])),
+    )
+
+
+def _count(numbers: Tensor) -> Tensor:
+    return numbers.clamp_max(ALL).to(torch.int64)
+
+
+def _stage_number(op: int, v: Tensor) -> Tensor:
+    """Compute what a stage needs of its parameter v, for each row.
+
+    COUNT: how many tokens it keeps, int64. MASS and BAND: P, int64; -1 is off. The thresholds of a
+    logarithm: ln(v) * LOG2_E - 2^-19, float64; -inf keeps all. Others: v as float64.
+    """
+    if op == Op.COUNT:
+        return _count(v.masked_fill(v <= 0, ALL))
+    if op in _SHARES:
+        share = ((v * 2.0**31).to(torch.int64) - 2**10).clamp_min_(0)
+        return share.masked_fill(v == 1, -1)
+    if op in _LOGARITHMS:
+        keeps_all = v <= 2.0**-60
+        return (log2_of(v.masked_fill(keeps_all, 1.0)) - 2.0**-19).masked_fill_(
+            keeps_all, -torch.inf
+        )
+    return v
+
+
 class Chain(NamedTuple):
-    """What may act in some row, as the host knows it.
+    """The stages that may act in some row, from the numbers that the host has.
 
     Attributes
     ----------
-    stages : tuple of int
-        The order of the stages; a filter that is off in every row is left out.
+    stages : tuple of (int, int)
+        The op of each stage, and its place among the stages of the request.
     greedy : bool
         Whether a row may have temperature 0.
-    head : int
-        How many first tokens of a row are enough to draw from it, 0 where that is not known.
+    topk : int
+        How many top tokens of a row are enough to draw from it, 0 where that is not known.
     min_keep : bool
         Whether a row may have to keep more than one token.
     """
 
-    stages: tuple[int, ...]
+    stages: tuple[tuple[int, int], ...]
     greedy: bool
-    head: int
+    topk: int
     min_keep: bool
 
 
-def settings_of(reals: Tensor, wholes: Tensor) -> tuple[Settings, Tensor]:
-    """Work out the columns, and find the rows with a number out of range.
+def chain_of(ops: tuple[int, ...], numbers: Tensor | None) -> Chain:
+    """Find the stages that may act.
 
     Parameters
     ----------
-    reals : float64 tensor of shape (B, 6)
-        temperature, top_p, min_p and the penalties: repetition, frequency, presence.
-    wholes : int64 tensor of shape (B, 2)
-        top_k and min_keep.
-
-    Returns
-    -------
-    settings : Settings
-        A row with a number out of range has some that are in it.
-    bad : bool tensor of shape (B, 1)
+    ops : tuple of int
+    numbers : float64 tensor of shape (B, len(FIXED) + len(ops)), or None
+        As for `prepare_params`, on the CPU; NaN for what only the device has.
     """
-    temperature, top_p, min_p, r, f, s = to_float32(reals).unsqueeze(2).unbind(1)
-    top_k, min_keep = wholes.unsqueeze(2).unbind(1)
-    good = (temperature >= 0) & (temperature < torch.inf)
-    good &= (top_p >= 0) & (top_p <= 1) & (min_p >= 0) & (min_p <= 1)
-    good &= (r > 0) & (r < torch.inf) & (f.abs() < torch.inf) & (s.abs() < torch.inf)
-    good &= (top_k >= -1) & (min_keep >= 1)
-    is_greedy = temperature == 0
-    above_zero = temperature.masked_fill(~good | is_greedy, 1.0)
-    share = ((top_p.masked_fill(~good, 1.0) * 2.0**31).to(torch.int64) - 2**10).clamp_min_(0)
-    # Below 2**-60 min_p keeps all; no float64 here is denormal.
-    counts = good & (min_p > 2.0**-60)
-    log = ln(min_p.masked_fill(~counts, 1.0))
-    threshold = (log * LOG2_E - 2.0**-19).to(torch.float32)
-    settings = Settings(
-        is_greedy,
-        above_zero,
-        scale_of(above_zero),
-        top_k.clamp_min(0),
-        share.masked_fill(top_p == 1, -1),
-        threshold.masked_fill(~counts, -torch.inf),
-        min_keep.masked_fill(~good, 1),
-        (r.masked_fill(~good, 1.0), f.masked_fill(~good, 0.0), s.masked_fill(~good, 0.0)),
+    stages = tuple((op, place) for place, op in enumerate(ops))
+    if numbers is None:
+        return Chain(stages, True, 0, True)
+    numbers = to_float32(numbers)
+    temperature, min_keep = numbers[:, TEMPERATURE], numbers[:, TEMPERATURE + 1]
+    is_greedy, values = temperature == 0, numbers[:, len(FIXED) :]
+    acting = tuple(
+        (op, place)
+        for op, place in stages
+        if op == Op.SCALE or bool(((values[:, place] != _off(op)) & ~is_greedy).any())
     )
-    return settings, ~good
+    return Chain(
+        acting,
+        bool((is_greedy | temperature.isnan()).any()),
+        _topk_enough(acting, values, min_keep, is_greedy),
+        not bool((min_keep <= 1).all()),
+    )
 
 
-def chain_of(stages: int, reals: Tensor | None, wholes: Tensor | None) -> Chain:
-    """Find what may act, by a plan's code of the stages and the numbers that the host has.
-
-    Parameters are those of `settings_of`, on the CPU, or None where only the device has them.
-    """
-    order = tuple(code for shift in range(0, 16, 4) if (code := stages >> shift & 15))
-    on = dict.fromkeys((TEMPERATURE, TOP_K, TOP_P, MIN_P), True)
-    greedy: Tensor | None = None
-    if reals is not None:
-        temperature, top_p, min_p = to_float32(reals[:, :3]).unbind(1)
-        greedy = temperature == 0
-        on[TOP_P] = bool((~greedy & (top_p != 1)).any())
-        on[MIN_P] = bool((~greedy & (min_p != 0)).any())
-    if wholes is not None:
-        on[TOP_K] = bool((wholes[:, 0] > 0).any())
-    acting = tuple(code for code in order if on[code])
-    may_be_greedy = greedy is None or bool(greedy.any())
-    head = 0 if wholes is None else _head(acting, wholes, greedy)
-    return Chain(acting, may_be_greedy, head, wholes is None or bool((wholes[:, 1] > 1).any()))
+def _off(op: int) -> float:
+    """The value at which a filter keeps all."""
+    return 1.0 if op in _SHARES else 0.0
 
 
-def _head(acting: tuple[int, ...], wholes: Tensor, greedy: Tensor | None) -> int:
-    """How many first tokens are enough: top_k must bound every row, before top_p adds it up."""
-    if not len(wholes):
-        return 0
-    top_k, min_keep = wholes.unbind(1)
-    late = TOP_P in acting and TOP_K in acting and acting.index(TOP_P) < acting.index(TOP_K)
-    unbounded = torch.full_like(top_k, late or TOP_K not in acting, dtype=torch.bool)
-    count = torch.maximum(top_k, min_keep)
-    count = count.masked_fill(unbounded | (top_k <= 0), MOST_IN_HEAD + 1)
-    if greedy is not None:
-        count = count.masked_fill(greedy, 1)
-    most = int(count.max())
-    return most if most <= MOST_IN_HEAD else 0
+def _topk_enough(
+    acting: tuple[tuple[int, int], ...], values: Tensor, min_keep: Tensor, is_greedy: Tensor
+) -> int:
+    """How many top tokens are enough: those of COUNT, unless a filter before it sums masses."""
+    count = torch.full_like(min_keep, ALL)
+    for op, place in acting:
+        if op == Op.COUNT:
+            top_k = values[:, place]
+            count = torch.where(top_k > 0, torch.maximum(top_k, min_keep), count)
+        if op not in (Op.SCALE, Op.THRESHOLD):
+            break
+    most = float(count.masked_fill(is_greedy, 1.0).max()) if len(count) else 0.0
+    return int(most) if most <= MAX_TOPK else 0

@@ -1,4 +1,4 @@
-"""The first tokens of each row in order, where the host knows that no draw needs more of them."""
+"""The top tokens of each row in order, where the host knows that no draw needs more of them."""
 
 from __future__ import annotations
 
@@ -7,53 +7,38 @@ from torch import Tensor
 
 from fastsample.engines.reference.mass import TOP_MASS_BITS
 
-from .int64_math import needed, scaled
-from .mass import gaps, masses
-from .rows import Rows, first
+from .draw import first_above
+from .int64_math import nucleus_target
+from .ordinal import Rows, top_tokens
+from .select import KeptSet, RowTokens
 
 
-class Head:
-    """The first `count` tokens of each row: an `Ordered`.
-
-    What it counts stops at `count`; the filters leave no more.
-    """
+class TopTokens(RowTokens):
+    """The first `count` tokens of each row, sorted. No stage needs to count beyond them."""
 
     def __init__(self, rows: Rows, count: int) -> None:
         self.count = min(count, rows.logits.shape[1])
-        self._tokens, self._logits = first(rows, self.count)
-        self._top = rows.top
+        self._tokens, logits = top_tokens(rows, self.count)
+        super().__init__(logits, rows.top)
 
-    def _masses(self, kept: Tensor, scale: Tensor) -> Tensor:
-        at = torch.arange(self._logits.shape[1], device=kept.device)
-        mass = masses(gaps(self._logits, self._top, scale))
-        return mass.masked_fill_(at >= kept, 0)
+    def is_kept(self, kept: KeptSet) -> Tensor:
+        """Return which tokens are in a kept set."""
+        at = torch.arange(self.count, device=kept.end.device)
+        return (at >= kept.begin) & (at < kept.end)
 
-    def finite(self) -> Tensor:
-        """Count as `Ordered` says."""
-        return (self._logits > -torch.inf).sum(1, keepdim=True)
+    def nucleus_end(self, kept: KeptSet, share: Tensor) -> Tensor:
+        """Return the end of the shortest prefix that reaches the share P."""
+        running = self.masses(kept).cumsum(1)
+        target = nucleus_target(share, running[:, -1:])
+        return (running < target).sum(1, keepdim=True) + 1
 
-    def passing(self, threshold: Tensor, scale: Tensor) -> Tensor:
-        """Count as `Ordered` says."""
-        return (gaps(self._logits, self._top, scale) >= threshold).sum(1, keepdim=True)
-
-    def nucleus(self, kept: Tensor, share: Tensor, scale: Tensor) -> Tensor:
-        """Count as `Ordered` says."""
-        running = self._masses(kept, scale).cumsum(1)
-        need = needed(share, running[:, -1:])
-        return (running < need).sum(1, keepdim=True) + 1
-
-    def draw(
-        self, kept: Tensor, scale: Tensor, words: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """Draw as `Ordered` says."""
+    def draw(self, kept: KeptSet, words: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Draw by running masses in ascending token."""
         tokens, places = self._tokens.sort(1)
-        running = self._masses(kept, scale).gather(1, places).cumsum(1)
-        total = running[:, -1:].contiguous()
-        at = torch.searchsorted(running, scaled(words, total), right=True)
-        # In a bad row there may be none.
-        return tokens.gather(1, at.clamp_max_(tokens.shape[1] - 1)), total
+        drawn, _, running = first_above(self.masses(kept).gather(1, places), words)
+        return tokens.gather(1, drawn), running[:, -1:]
 
     def only(self, draws: int) -> tuple[Tensor, Tensor]:
-        """Draw where there is one token, which no number chooses, and whose mass is the top's."""
+        """Draw where there is one token: no random number selects it, and its mass is known."""
         total = torch.full_like(self._tokens, 2**TOP_MASS_BITS)
         return self._tokens.expand(-1, draws), total

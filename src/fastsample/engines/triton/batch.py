@@ -1,50 +1,54 @@
-"""From rows of logits to tokens: the launches in order. What is told of a draw is torch's."""
+"""From rows of logits to tokens: the launches in order. Log-probabilities are torch's."""
 
 from __future__ import annotations
 
 import torch
 
 from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
-from fastsample.engines.torch import batch as by_torch
-from fastsample.engines.torch.batch import Answer, Asked
-from fastsample.engines.torch.logprobs import Kept, nothing, tell
+from fastsample.engines.torch import batch as torch_batch
+from fastsample.engines.torch.batch import TensorOutput, TensorRequest
+from fastsample.engines.torch.logprobs import Drawn, logprobs, no_logprobs
+from fastsample.engines.torch.mass import SCALE_OF_ONE
+from fastsample.engines.torch.prepare_params import Chain
+from fastsample.engines.torch.select import KeptSet
+from fastsample.params.ops import Op
 
-from . import full_vocab_path as whole
-from . import topk_path as head
-from .block_max import block_ranks
+from . import full_vocab_path, topk_path
+from .block_max import find_block_max
 from .launch import bits_of, check_device
-from .param_table import Drawn, blank
-from .prepare_params import settle
+from .param_table import DrawBuffers, make_buffers
+from .prepare_params import prepare_params
 
 
-def sample(asked: Asked) -> Answer:
-    """Draw for every row, as torch's `batch.sample`; without rows there is nothing to launch."""
-    check_device(asked.values.device)
-    if not len(asked.values):
-        return by_torch.sample(asked)
-    if asked.adjustments.are_none and not asked.forms:
-        drawn = draw(asked, asked.values)
-        return Answer(*drawn[:3], *nothing(drawn.tokens, asked.top_count))
-    settings, chain, _ = by_torch.prepared(asked)
-    came, rows = by_torch.adjusted(asked, settings)
-    drawn = draw(asked, asked.values if rows is came else rows.logits)
-    scale = by_torch.scale_kept(chain, settings)
-    kept = Kept(drawn.kept_count.unsqueeze(1), scale, drawn.total.unsqueeze(1))
-    told = tell(
-        *(came, rows, kept, settings, drawn.tokens[:, :1].clamp_min(0)),
-        *(asked.forms, asked.top_count, (drawn.status != OK).unsqueeze(1)),
-    )
-    return Answer(*drawn[:3], *told)
-
-
-def draw(asked: Asked, logits: torch.Tensor) -> Drawn:
-    """Draw from logits that are adjusted."""
+def sample(request: TensorRequest) -> TensorOutput:
+    """Draw for every row, as the torch engine's function; without rows nothing is launched."""
+    check_device(request.values.device)
+    if not len(request.values):
+        return torch_batch.sample(request)
     require_rounding_to_nearest()
-    chain = by_torch.known_chain(asked)
-    table = settle(asked.reals, asked.wholes, asked.place, asked.bad, logits.device)
+    chain = request.chain
+    if request.processors.are_none and not request.modes:
+        out = draw(request, request.values, chain)
+        return TensorOutput(*out[:3], *no_logprobs(out.tokens, request.top_count))
+    params = request.params
+    raw, rows = torch_batch.process_rows(request, params)
+    out = draw(request, request.values if rows is raw else rows.logits, chain)
+    is_scaled = any(op == Op.SCALE for op, _ in chain.stages)
+    scale = params.scale if is_scaled else torch.full_like(params.scale, SCALE_OF_ONE)
+    count = out.kept_count.unsqueeze(1)
+    kept = KeptSet(torch.zeros_like(count), count, rows.top, scale)
+    is_bad = (out.status != OK).unsqueeze(1)
+    drawn = Drawn(out.tokens.clamp_min(0), kept, out.total.unsqueeze(1), is_bad)
+    found = logprobs(raw, rows, drawn, params, request.modes, request.top_count)
+    return TensorOutput(*out[:3], *found)
+
+
+def draw(request: TensorRequest, logits: torch.Tensor, chain: Chain) -> DrawBuffers:
+    """Draw from processed logits."""
+    table = prepare_params(request)
     values = bits_of(logits)
-    ranks = block_ranks(values, asked.vocabulary)
-    out = blank(len(logits), asked.draws, logits.device)
-    room = head if 0 < chain.head <= head.MOST else whole
-    room.draw(values, asked.vocabulary, ranks, table, chain, out)
+    block_max = find_block_max(values, request.vocabulary)
+    out = make_buffers(len(logits), request.draws, logits.device)
+    path = topk_path if 0 < chain.topk <= topk_path.MAX_TOPK else full_vocab_path
+    path.draw(values, request.vocabulary, block_max, table, chain, out)
     return out

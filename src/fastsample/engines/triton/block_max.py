@@ -1,4 +1,4 @@
-"""The first look at the rows: the largest rank of each block of 64 tokens, from one reading."""
+"""Read the rows once: the largest ordinal of each block of 64 tokens."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import INTERPRETED, launch
-from .mass import BLOCK, ranks_at
+from .ordinal import BLOCK, ordinals_at
 
-_BLOCKS = 32
-_BLOCKS_INTERPRETED = 4096
+_TILE = 32
+_TILE_INTERPRETED = 4096
 
 
-def block_ranks(values: Tensor, vocabulary: int) -> Tensor:
-    """Find them: int32 of shape (B, ceil(vocabulary / 64)); the parameters are `head.draw`'s."""
+def find_block_max(values: Tensor, vocabulary: int) -> Tensor:
+    """Find the maxima, int32 of shape (B, ceil(vocabulary / 64)), of values as for `draw`."""
     n_rows, n_blocks = len(values), triton.cdiv(vocabulary, BLOCK.value)
-    tops = torch.empty((n_rows, n_blocks), dtype=torch.int32, device=values.device)
-    most = _BLOCKS_INTERPRETED if INTERPRETED else _BLOCKS
-    blocks = min(most, triton.next_power_of_2(n_blocks))
-    grid = (n_rows, triton.cdiv(n_blocks, blocks))
-    launch(_tops, grid, tops, values, *values.stride(), vocabulary, n_blocks, blocks)
-    return tops
+    block_max = torch.empty((n_rows, n_blocks), dtype=torch.int32, device=values.device)
+    most = _TILE_INTERPRETED if INTERPRETED else _TILE
+    tile = min(most, triton.next_power_of_2(n_blocks))
+    grid = (n_rows, triton.cdiv(n_blocks, tile))
+    launch(_block_max, grid, block_max, values, *values.stride(), vocabulary, n_blocks, tile)
+    return block_max
 
 
 @triton.jit
-def _tops(
-    tops: tl.tensor,
+def _block_max(
+    block_max: tl.tensor,
     values: tl.tensor,
     row_step: tl.int64,
     step: tl.tensor,
     vocabulary: tl.tensor,
     n_blocks: tl.tensor,
-    blocks: tl.constexpr,
+    tile: tl.constexpr,
 ) -> None:
     row = tl.program_id(0).to(tl.int64)
-    some = tl.program_id(1) * blocks + tl.arange(0, blocks)
-    tokens = some[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    ranks = ranks_at(values + row * row_step, step, tokens, vocabulary)
-    tl.store(tops + row * n_blocks + some, tl.max(ranks, axis=1), mask=some < n_blocks)
+    blocks = tl.program_id(1) * tile + tl.arange(0, tile)
+    tokens = blocks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    ordinals = ordinals_at(values + row * row_step, step, tokens, vocabulary)
+    place = block_max + row * n_blocks + blocks
+    tl.store(place, tl.max(ordinals, axis=1), mask=blocks < n_blocks)

@@ -1,4 +1,4 @@
-"""How kernels are launched: each IEEE operation on its own, on the device of what they read."""
+"""Launch kernels: each IEEE operation on its own, on the device of their arguments."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from triton import language as tl
 from triton.runtime.jit import JITFunction
 
 INTERPRETED = not isinstance(tl.sum, JITFunction)
-"""Whether kernels run in NumPy, as TRITON_INTERPRET=1 has it where Triton is loaded."""
+"""Whether kernels run in NumPy, because TRITON_INTERPRET was 1 when Triton was loaded."""
 
 
 def require_device() -> torch.device:
-    """Where kernels run; an error where there is nothing to run them."""
+    """Return the device that kernels run on; raise where there is none."""
     if INTERPRETED:
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -38,7 +38,7 @@ def check_device(device: torch.device) -> None:
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, num_warps: int = 4) -> None:
     """Run a kernel, with multiply-add fusion off."""
     if INTERPRETED:
-        # What overflows on a device without a word does so here too.
+        # Overflow is silent on a device.
         with np.errstate(all="ignore"):
             kernel[grid](*args)
         return
@@ -47,6 +47,6 @@ def launch(kernel: Any, grid: tuple[int, ...], *args: Any, num_warps: int = 4) -
 
 
 def bits_of(values: Tensor) -> Tensor:
-    """Logits as `numbers.ranks_at` reads them: float32 and bfloat16 as the integers they are."""
+    """Logits as `ordinals_at` reads them: float32 and bfloat16 as integers of their bits."""
     bits = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
     return values.view(bits.get(values.dtype, values.dtype))

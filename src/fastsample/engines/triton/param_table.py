@@ -1,4 +1,4 @@
-"""What the kernels hand on: a table with the settings of each row, and where a draw is written."""
+"""The tables that kernels share: the parameters of each row, and the buffers of a draw's output."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ import triton.language as tl
 from torch import Tensor
 
 from fastsample.engines.reference.rows import EMPTY, INVALID, OK
+from fastsample.params.table import MAX_STAGES
 
-from .mass import MINUS_INF, PLUS_INF
+from .ordinal import MINUS_INF, PLUS_INF
 
-SCALE, THRESHOLD = tl.constexpr(0), tl.constexpr(1)
-SHARE, TOP_K, MIN_KEEP = tl.constexpr(2), tl.constexpr(3), tl.constexpr(4)
-GREEDY, BAD = tl.constexpr(5), tl.constexpr(6)
-SEED, POSITION, STREAM = tl.constexpr(7), tl.constexpr(8), tl.constexpr(9)
-COLUMNS = tl.constexpr(10)
-"""Columns of the table, int64 of shape (B, COLUMNS), as torch's `Settings` has them.
+SCALE, MIN_KEEP = tl.constexpr(0), tl.constexpr(1)
+GREEDY, BAD = tl.constexpr(2), tl.constexpr(3)
+SEED, POSITION, STREAM = tl.constexpr(4), tl.constexpr(5), tl.constexpr(6)
+STAGES = tl.constexpr(7)
+"""The column of the first stage's number: see `stage_number` of prepare_params.py."""
+COLUMNS = tl.constexpr(7 + MAX_STAGES)
+"""Columns of the parameter table, int64 of shape (B, COLUMNS).
 
-SCALE and THRESHOLD hold the bits of float32; SEED and POSITION are bits too. BAD is 1 where a
-number of the row is out of range.
+SCALE holds the bits of a float32; SEED and POSITION are bits too. BAD is 1 where a parameter of the
+row is out of range.
 """
 
 _OK, _INVALID, _EMPTY = tl.constexpr(OK), tl.constexpr(INVALID), tl.constexpr(EMPTY)
 _BAD_PARAM = tl.constexpr(3)
 
 
-class Drawn(NamedTuple):
-    """Where a draw is written, contiguous and beside the logits.
+class DrawBuffers(NamedTuple):
+    """Where a draw is written: contiguous, on the device of the logits.
 
     Attributes
     ----------
@@ -48,13 +50,13 @@ class Drawn(NamedTuple):
     total: Tensor
 
 
-def blank(n_rows: int, draws: int, device: torch.device) -> Drawn:
-    """Make room for a draw.
+def make_buffers(n_rows: int, draws: int, device: torch.device) -> DrawBuffers:
+    """Make the buffers.
 
-    Parts of one tensor would begin where the number of rows has them: for each alignment, and for
-    each special number, Triton compiles a kernel anew.
+    Parts of one tensor would have alignments that depend on the number of rows, and Triton compiles
+    a kernel for each alignment.
     """
-    return Drawn(
+    return DrawBuffers(
         torch.empty((n_rows, draws), dtype=torch.int64, device=device),
         torch.empty(n_rows, dtype=torch.uint8, device=device),
         torch.empty(n_rows, dtype=torch.int64, device=device),
@@ -63,19 +65,19 @@ def blank(n_rows: int, draws: int, device: torch.device) -> Drawn:
 
 
 @triton.jit
-def whole_number(table: tl.tensor, row: tl.tensor, column: tl.constexpr) -> tl.tensor:
-    """A setting of a row that is int64."""
+def param(table: tl.tensor, row: tl.tensor, column: tl.constexpr) -> tl.tensor:
+    """A parameter of a row, int64."""
     return tl.load(table + row.to(tl.int64) * COLUMNS + column)
 
 
 @triton.jit
-def real_number(table: tl.tensor, row: tl.tensor, column: tl.constexpr) -> tl.tensor:
-    """A setting of a row that is float32."""
-    return whole_number(table, row, column).to(tl.int32).to(tl.float32, bitcast=True)
+def scale_param(table: tl.tensor, row: tl.tensor) -> tl.tensor:
+    """s of a row at its temperature, float32."""
+    return param(table, row, SCALE).to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def status_of(table: tl.tensor, row: tl.tensor, top: tl.tensor) -> tl.tensor:
-    """The status of a row with the largest rank `top`."""
+    """The status of a row whose largest ordinal is `top`."""
     status = tl.where(top >= PLUS_INF, _INVALID, tl.where(top == MINUS_INF, _EMPTY, _OK))
-    return tl.where(whole_number(table, row, BAD) != 0, _BAD_PARAM, status)
+    return tl.where(param(table, row, BAD) != 0, _BAD_PARAM, status)

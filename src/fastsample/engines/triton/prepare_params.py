@@ -1,8 +1,8 @@
-"""Parameters, wherever they lie, to the table of settings that the other kernels read.
+"""Parameters, wherever they are, as the table that the other kernels read.
 
-What lies on the device is read there, so that a CUDA graph's replay sees what is there then.
-Numbers of the host that all rows share go along with the launch, and so does a stream that counts
-the rows. Other numbers of the host are copied, without waiting.
+What is on the device is read there, so that a CUDA graph's replay reads the values of that time.
+Host numbers that all rows share are arguments of the launch, and so is a stream that counts the
+rows. Other host numbers are copied, without waiting.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fastsample.engines.torch.from_numpy import PLACE, REALS, WHOLES
+from fastsample.engines.torch.batch import TensorRequest
+from fastsample.engines.torch.prepare_params import ALL, FIXED, TEMPERATURE
+from fastsample.params.table import MAX_STAGES, RNG_POSITION, STAGE_PARAMETERS
 
 from .launch import INTERPRETED, launch
-from .mass import scale_of, share_of, threshold_of, to_float32
+from .mass import log2_of, scale_of, to_float32
 from .param_table import (
     BAD,
     COLUMNS,
@@ -26,59 +28,76 @@ from .param_table import (
     POSITION,
     SCALE,
     SEED,
-    SHARE,
+    STAGES,
     STREAM,
-    THRESHOLD,
-    TOP_K,
 )
+from .select import OP_COUNT, OP_MASS, OP_SCALE
+
+_ALL = tl.constexpr(ALL)
+_WIDTH = tl.constexpr(2)
+"""How many numbers of a request precede those of its stages here: temperature and min_keep."""
 
 
-def settle(
-    reals: Tensor, wholes: Tensor, place: Tensor, bad: Tensor | None, device: torch.device
-) -> Tensor:
-    """Work out the table, int64 of shape (B, COLUMNS), on the device.
-
-    The tensors are those of `engines.torch.batch.Asked`, on that device or on the host.
-    """
-    n_rows = len(reals)
+def prepare_params(request: TensorRequest) -> Tensor:
+    """Compute the table, int64 of shape (B, COLUMNS), on the device of the values."""
+    n_rows, device = len(request.values), request.values.device
     table = torch.empty((n_rows, COLUMNS.value), dtype=torch.int64, device=device)
     block = triton.next_power_of_2(n_rows) if INTERPRETED else 64
-    marks = torch.zeros(n_rows, dtype=torch.bool) if bad is None else bad
+    bad = torch.zeros(n_rows, dtype=torch.bool) if request.bad is None else request.bad
+    numbers = request.numbers[:, TEMPERATURE:].view(torch.int64)
+    numbers, shared = _shared(numbers, (*FIXED[TEMPERATURE:], *map(_names, request.ops)), device)
+    rng_position, step = _counted(request.rng_position)
+    names = tuple(parameter.name for parameter in RNG_POSITION)
+    rng_position, place = _shared(rng_position, names, device)
+    bad, is_bad = _shared(bad.view(torch.uint8).unsqueeze(1), ("a parameter in range",), device)
     launch(
-        *(_settle, (triton.cdiv(n_rows, block),), table),
-        *_part(reals.view(torch.int64), REALS, 3, device),
-        *_part(wholes, WHOLES, 2, device),
-        *_place(place, device),
-        *_part(marks.view(torch.uint8).unsqueeze(1), ("the mark of a bad row",), 1, device),
-        *(n_rows, block),
+        _prepare,
+        (triton.cdiv(n_rows, block),),
+        table,
+        numbers,
+        *shared,
+        *[0] * (_WIDTH.value + MAX_STAGES - len(shared)),
+        rng_position,
+        *place,
+        step,
+        bad,
+        *is_bad,
+        n_rows,
+        request.ops,
+        block,
     )
     return table
 
 
-def _part(numbers: Tensor, names: tuple[str, ...], count: int, device: torch.device) -> list[Any]:
-    """A table beside the logits, or None; and the numbers that then stand for all its rows."""
+def _names(op: int) -> str:
+    """The parameters whose stage has this op."""
+    return "` or `".join(one.name for one in STAGE_PARAMETERS if one.op == op)
+
+
+def _shared(
+    numbers: Tensor, names: tuple[str, ...], device: torch.device
+) -> tuple[Tensor | None, list[Any]]:
+    """The numbers on the device, or None; and those that all rows share, where they are None."""
     if not numbers.is_cpu:
-        return [numbers.contiguous(), *[0] * count]
-    rows = numbers[:, :count]
-    if _are_alike(rows):
-        return [None, *rows[0].tolist()]
-    _refuse_in_a_graph(rows, names, device)
+        return numbers.contiguous(), [0] * len(names)
+    if _are_alike(numbers):
+        return None, numbers[0].tolist()
+    _refuse_in_a_graph(numbers, names, device)
     numbers = numbers.contiguous()
     if device.type == "cuda":
-        # A copy is not waited for where the host's memory stays in its place.
+        # Pinned memory does not move, so that the copy need not be waited for.
         numbers = numbers.pin_memory().to(device, non_blocking=True)
-    return [numbers, *[0] * count]
+    return numbers, [0] * len(names)
 
 
-def _place(place: Tensor, device: torch.device) -> list[Any]:
-    """As `_part`, and how much the stream grows by from row to row where numbers stand for all."""
-    step = 0
-    if place.is_cpu and len(place) > 1:
-        step = int(place[1, 2] - place[0, 2])
-        counted = place.clone()
-        counted[:, 2] -= step * torch.arange(len(place))
-        place, step = (counted, step) if _are_alike(counted) else (place, 0)
-    return [*_part(place, PLACE, 3, device), step]
+def _counted(rng_position: Tensor) -> tuple[Tensor, int]:
+    """Split off how much the stream grows by from row to row, if all rows are alike then."""
+    if not rng_position.is_cpu or len(rng_position) < 2:
+        return rng_position, 0
+    step = int(rng_position[1, 2] - rng_position[0, 2])
+    counted = rng_position.clone()
+    counted[:, 2] -= step * torch.arange(len(counted))
+    return (counted, step) if _are_alike(counted) else (rng_position, 0)
 
 
 def _are_alike(rows: Tensor) -> bool:
@@ -97,93 +116,126 @@ def _refuse_in_a_graph(rows: Tensor, names: tuple[str, ...], device: torch.devic
 
 @triton.jit
 def _column(
-    part: tl.tensor,
+    numbers: tl.tensor,
     rows: tl.tensor,
     inside: tl.tensor,
     width: tl.constexpr,
     column: tl.constexpr,
-    number: tl.tensor,
+    shared: tl.tensor,
 ) -> tl.tensor:
-    if part is None:
-        return number + rows.to(tl.int64) * 0
+    if numbers is None:
+        return shared + rows.to(tl.int64) * 0
     else:
-        return tl.load(part + rows.to(tl.int64) * width + column, mask=inside, other=0)
+        return tl.load(numbers + rows.to(tl.int64) * width + column, mask=inside, other=0)
 
 
 @triton.jit
-def _real(
-    part: tl.tensor,
-    rows: tl.tensor,
-    inside: tl.tensor,
-    column: tl.constexpr,
-    number: tl.tensor,
-) -> tl.tensor:
-    bits = _column(part, rows, inside, 6, column, number)
-    return to_float32(bits.to(tl.float64, bitcast=True))
+def _count(bits: tl.tensor) -> tl.tensor:
+    number = bits.to(tl.float64, bitcast=True)
+    return tl.where(number < _ALL, number, _ALL).to(tl.int64)
 
 
 @triton.jit
-def _penalties_are_good(part: tl.tensor, rows: tl.tensor, inside: tl.tensor) -> tl.tensor:
-    infinity = float("inf")
-    repetition = _real(part, rows, inside, 3, 0)
-    good = (repetition > 0.0) & (repetition < infinity)
-    for column in tl.static_range(4, 6):
-        penalty = _real(part, rows, inside, column, 0)
-        good = good & (penalty > -infinity) & (penalty < infinity)
-    return good
+def stage_number(bits: tl.tensor, op: tl.constexpr) -> tl.tensor:
+    """What a stage needs of its parameter v, int64, from the bits of v in float64.
+
+    COUNT: how many tokens it keeps. MASS: P; -1 is off. The thresholds: the bits of
+    ln(v) * LOG2_E - 2^-19 in float64; -inf keeps all.
+    """
+    v = to_float32(bits.to(tl.float64, bitcast=True))
+    if op == OP_COUNT:
+        count = _count(bits)
+        number = tl.where(count > 0, count, _ALL)
+    elif op == OP_MASS:
+        share = (v * 2.0**31).to(tl.int64) - 1024
+        number = tl.where(v == 1.0, -1, tl.maximum(share, 0))
+    else:
+        filters = v > 2.0**-60
+        least = log2_of(tl.where(filters, v, 1.0)) - 2.0**-19
+        number = tl.where(filters, least, float("-inf")).to(tl.int64, bitcast=True)
+    return number
 
 
 @triton.jit(
     do_not_specialize=[
-        *("temperature", "top_p", "min_p", "top_k", "min_keep"),
-        *("seed", "position", "stream", "stream_step", "mark", "n_rows"),
+        "temperature",
+        "min_keep",
+        *(f"value_{place}" for place in range(MAX_STAGES)),
+        "seed",
+        "position",
+        "stream",
+        "stream_step",
+        "is_bad",
+        "n_rows",
     ]
 )
-def _settle(
+def _prepare(
     table: tl.tensor,
-    reals: tl.tensor,
+    numbers: tl.tensor,
     temperature: tl.int64,
-    top_p: tl.int64,
-    min_p: tl.int64,
-    wholes: tl.tensor,
-    top_k: tl.int64,
     min_keep: tl.int64,
-    place: tl.tensor,
+    value_0: tl.int64,
+    value_1: tl.int64,
+    value_2: tl.int64,
+    value_3: tl.int64,
+    value_4: tl.int64,
+    value_5: tl.int64,
+    value_6: tl.int64,
+    value_7: tl.int64,
+    value_8: tl.int64,
+    value_9: tl.int64,
+    value_10: tl.int64,
+    value_11: tl.int64,
+    value_12: tl.int64,
+    value_13: tl.int64,
+    value_14: tl.int64,
+    value_15: tl.int64,
+    rng_position: tl.tensor,
     seed: tl.int64,
     position: tl.int64,
     stream: tl.int64,
     stream_step: tl.int64,
-    marks: tl.tensor,
-    mark: tl.int64,
+    bad: tl.tensor,
+    is_bad: tl.int64,
     n_rows: tl.int32,
+    ops: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
     rows = tl.program_id(0) * block + tl.arange(0, block)
     inside = rows < n_rows
-    heat = _real(reals, rows, inside, 0, temperature)
-    nucleus = _real(reals, rows, inside, 1, top_p)
-    least = _real(reals, rows, inside, 2, min_p)
-    most = _column(wholes, rows, inside, 2, 0, top_k)
-    fewest = _column(wholes, rows, inside, 2, 1, min_keep)
-    good = (heat >= 0.0) & (heat < float("inf")) & (most >= -1) & (fewest >= 1)
-    good = good & (nucleus >= 0.0) & (nucleus <= 1.0) & (least >= 0.0) & (least <= 1.0)
-    if reals is not None:
-        good = good & _penalties_are_good(reals, rows, inside)
-    good = good & (_column(marks, rows, inside, 1, 0, mark) == 0)
-    # A bad row has settings that can be worked with.
-    heat, nucleus = tl.where(good, heat, 1.0), tl.where(good, nucleus, 1.0)
-    is_greedy = heat == 0.0
-    scale = scale_of(tl.where(is_greedy, 1.0, heat))
-    threshold = threshold_of(tl.where(good, least, 0.0))
     at = table + rows.to(tl.int64) * COLUMNS
+    width: tl.constexpr = _WIDTH + len(ops)
+    bits = _column(numbers, rows, inside, width, 0, temperature)
+    heat = to_float32(bits.to(tl.float64, bitcast=True))
+    scale = scale_of(tl.where(heat == 0.0, 1.0, heat))
     tl.store(at + SCALE, scale.to(tl.int32, bitcast=True).to(tl.int64), mask=inside)
-    tl.store(at + THRESHOLD, threshold.to(tl.int32, bitcast=True).to(tl.int64), mask=inside)
-    tl.store(at + SHARE, share_of(nucleus), mask=inside)
-    tl.store(at + TOP_K, tl.where(good & (most > 0), most, 0), mask=inside)
-    tl.store(at + MIN_KEEP, tl.where(good, fewest, 1), mask=inside)
-    tl.store(at + GREEDY, is_greedy.to(tl.int64), mask=inside)
-    tl.store(at + BAD, 1 - good.to(tl.int64), mask=inside)
-    tl.store(at + SEED, _column(place, rows, inside, 3, 0, seed), mask=inside)
-    tl.store(at + POSITION, _column(place, rows, inside, 3, 1, position), mask=inside)
-    streams = _column(place, rows, inside, 3, 2, stream) + rows.to(tl.int64) * stream_step
+    tl.store(at + GREEDY, (heat == 0.0).to(tl.int64), mask=inside)
+    least = _count(_column(numbers, rows, inside, width, 1, min_keep))
+    tl.store(at + MIN_KEEP, least, mask=inside)
+    values = (
+        value_0,
+        value_1,
+        value_2,
+        value_3,
+        value_4,
+        value_5,
+        value_6,
+        value_7,
+        value_8,
+        value_9,
+        value_10,
+        value_11,
+        value_12,
+        value_13,
+        value_14,
+        value_15,
+    )
+    for place in tl.static_range(len(ops)):
+        if ops[place] != OP_SCALE:
+            value = _column(numbers, rows, inside, width, _WIDTH + place, values[place])
+            tl.store(at + STAGES + place, stage_number(value, ops[place]), mask=inside)
+    tl.store(at + BAD, (_column(bad, rows, inside, 1, 0, is_bad) != 0).to(tl.int64), mask=inside)
+    tl.store(at + SEED, _column(rng_position, rows, inside, 3, 0, seed), mask=inside)
+    tl.store(at + POSITION, _column(rng_position, rows, inside, 3, 1, position), mask=inside)
+    streams = _column(rng_position, rows, inside, 3, 2, stream) + rows.to(tl.int64) * stream_step
     tl.store(at + STREAM, streams, mask=inside)

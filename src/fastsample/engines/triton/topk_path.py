@@ -1,11 +1,10 @@
-"""The filters and the draw among a row's first tokens, where the host knows how many are enough.
+"""Filter and draw among a row's top tokens, where the host knows how many are enough.
 
-One program per row. Of as many first blocks as there are first tokens it takes the first tokens,
-which lie in them, and lists them ascending: so a draw is a running sum in place. Their order is
-found by comparing each with each. What was listed is read again behind a barrier, by the program
-that wrote it.
+One program per row. It lists the top tokens, which are in as many blocks with the highest maxima,
+in ascending order: so a draw is a running sum in place. Their order in section 3 is found by
+comparing each with each. The list is read again behind a barrier, by the program that wrote it.
 
-Triton's interpreter pays by the operation: there one program has many rows.
+Triton's interpreter takes time for each operation: there one program has many rows.
 """
 
 from __future__ import annotations
@@ -15,50 +14,66 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fastsample.engines.torch.prepare_params import MIN_P, TEMPERATURE, TOP_K, TOP_P, Chain
+from fastsample.engines.torch.prepare_params import Chain
 
-from . import param_table as column
+from .draw import uniform
+from .int64_math import mul_high, nucleus_target
 from .launch import INTERPRETED, launch
-from .mass import BLOCK, MINUS_INF, SCALE_OF_ONE, gap, mass, needed, ranks_at, scaled, uniform
-from .param_table import Drawn, real_number, status_of, whole_number
+from .mass import SCALE_OF_ONE, exponent2, mass
+from .ordinal import BLOCK, MINUS_INF, ordinals_at
+from .param_table import (
+    GREEDY,
+    MIN_KEEP,
+    POSITION,
+    SEED,
+    STAGES,
+    STREAM,
+    DrawBuffers,
+    param,
+    scale_param,
+    status_of,
+)
+from .select import OP_COUNT, OP_MASS, OP_SCALE, OP_THRESHOLD, threshold
 
-MOST = 256
-"""The most first tokens that a program keeps at hand."""
+MAX_TOPK = 256
+"""The most top tokens that a program can list."""
 
 _LEAST = 16
 _PAIRS = 4096
-"""How many comparisons of tokens with tokens are made at once."""
+"""How many pairs of tokens are compared at once."""
 
 _ROWS_INTERPRETED = 64
-_TEMPERATURE, _TOP_K = tl.constexpr(TEMPERATURE), tl.constexpr(TOP_K)
-_TOP_P, _MIN_P = tl.constexpr(TOP_P), tl.constexpr(MIN_P)
 _PAST = tl.constexpr(-(2**31))
-"""A rank below every logit's."""
+"""An ordinal below every logit's."""
 
 
 def draw(
-    values: Tensor, vocabulary: int, block_ranks: Tensor, table: Tensor, chain: Chain, out: Drawn
+    values: Tensor,
+    vocabulary: int,
+    block_max: Tensor,
+    table: Tensor,
+    chain: Chain,
+    out: DrawBuffers,
 ) -> None:
-    """Draw from every row; `whole.draw` takes and does the same.
+    """Draw from every row.
 
     Parameters
     ----------
     values : tensor of shape (B, columns), of any strides
-        Logits as `launch.bits_of` gives them. Columns past the vocabulary are not looked at.
+        Logits as `launch.bits_of` returns them. Columns past the vocabulary are not read.
     vocabulary : int
-    block_ranks : int32 tensor of shape (B, ceil(vocabulary / 64)), contiguous
-        The largest rank in each block of 64 tokens; above `numbers.PLUS_INF` for NaN.
-    table : int64 tensor of shape (B, `table.COLUMNS`), contiguous
-        The settings of each row, on the device.
+    block_max : int32 tensor of shape (B, ceil(vocabulary / 64)), contiguous
+        The largest ordinal in each block of 64 tokens; above `ordinal.PLUS_INF` for NaN.
+    table : int64 tensor of shape (B, `param_table.COLUMNS`), contiguous
+        The parameters of each row, on the device.
     chain : Chain
-        The stages that may act in some row, as the host knows it. `head`, here above 0 and at most
-        `MOST`, is how many first tokens are enough in every row.
-    out : Drawn
+        `topk` is above 0 and at most `MAX_TOPK` here.
+    out : DrawBuffers
         Written, all of it.
     """
-    (n_rows, n_blocks), draws = block_ranks.shape, out.tokens.shape[1]
+    (n_rows, n_blocks), draws = block_max.shape, out.tokens.shape[1]
     blocks = triton.next_power_of_2(n_blocks)
-    size = min(max(_LEAST, triton.next_power_of_2(chain.head)), blocks * BLOCK.value)
+    size = min(max(_LEAST, triton.next_power_of_2(chain.topk)), blocks * BLOCK.value)
     width = min(size, blocks) * BLOCK.value
     # Compiled, several draws at once would have each thread hold all running sums, and spill them.
     rows = draws_at_once = 1
@@ -67,36 +82,47 @@ def draw(
         draws_at_once = min(triton.next_power_of_2(draws), _PAIRS // size)
     lists = torch.empty((n_rows, 3 * size), dtype=torch.int32, device=values.device)
     launch(
-        *(_draw, (triton.cdiv(n_rows, rows),), *out, lists, values, *values.stride(), vocabulary),
-        *(block_ranks, n_blocks, table, n_rows, draws),
-        *(_code(chain.stages), rows, blocks, size, width),
-        *(min(size, _PAIRS // size), draws_at_once),
+        _draw,
+        (triton.cdiv(n_rows, rows),),
+        *out,
+        lists,
+        values,
+        *values.stride(),
+        vocabulary,
+        block_max,
+        n_blocks,
+        table,
+        n_rows,
+        draws,
+        tuple(op for op, _ in chain.stages),
+        tuple(STAGES.value + place for _, place in chain.stages),
+        rows,
+        blocks,
+        size,
+        width,
+        min(size, _PAIRS // size),
+        draws_at_once,
         num_warps=min(32, max(4, max(blocks, width) // 512)),
     )
 
 
-def _code(stages: tuple[int, ...]) -> int:
-    """The stages as a plan has them: the first in the lowest four bits."""
-    return sum(stage << 4 * place for place, stage in enumerate(stages))
-
-
-# ---------------------------------------------------------------- the first tokens
+# ---------------------------------------------------------------- the top tokens
 
 
 @triton.jit
-def _cut(ranks: tl.tensor, need: tl.constexpr, low: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """A rank with fewer than `need` above it, or so many, and how many: more of them are at it.
+def _cut(ordinals: tl.tensor, need: tl.constexpr, low: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """Find the ordinal of the last of the top `need` tokens, and how many tokens are above it.
 
-    `low` is a rank that no fewer than `need` reach.
+    It may be one lower, where exactly `need` are above it. At least `need` tokens reach `low`.
     """
-    low, high = low.to(tl.int64), tl.max(ranks, axis=1).to(tl.int64)
+    low, high = low.to(tl.int64), tl.max(ordinals, axis=1).to(tl.int64)
     above = (high * 0).to(tl.int32)
     while tl.max(high - low, axis=0) > 0:
         middle = (low + high + 1) >> 1
-        count = tl.sum((ranks >= middle.to(tl.int32)[:, None]).to(tl.int32), axis=1)
+        count = tl.sum((ordinals >= middle.to(tl.int32)[:, None]).to(tl.int32), axis=1)
         is_open, reached = low < high, count >= need
         above = tl.where(is_open & (count <= need), count, above)
-        # Where just as many reach it, none at the rank below it are needed.
+        # Where exactly `need` tokens reach it, none of the ordinal below is needed.
         found = is_open & (count == need)
         high = tl.where(is_open & (count <= need), middle - 1, high)
         low = tl.where(found, middle - 1, tl.where(is_open & reached, middle, low))
@@ -104,13 +130,15 @@ def _cut(ranks: tl.tensor, need: tl.constexpr, low: tl.tensor) -> tuple[tl.tenso
 
 
 @triton.jit
-def _first(ranks: tl.tensor, need: tl.constexpr, low: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """Find the first `need` in section 3's order, and where each comes in an ascending list."""
-    rank, above = _cut(ranks, need, low)
-    is_tie = (ranks == rank[:, None]).to(tl.int32)
+def _mark_top(
+    ordinals: tl.tensor, need: tl.constexpr, low: tl.tensor
+) -> tuple[tl.tensor, tl.tensor]:
+    """Mark the top `need` tokens, and find the place of each in an ascending list."""
+    ordinal, above = _cut(ordinals, need, low)
+    is_tie = (ordinals == ordinal[:, None]).to(tl.int32)
     is_in = (is_tie != 0) & (tl.cumsum(is_tie, axis=1) <= (need - above)[:, None])
-    is_first = is_in | (ranks > rank[:, None])
-    return is_first, tl.cumsum(is_first.to(tl.int32), axis=1) - 1
+    is_top = is_in | (ordinals > ordinal[:, None])
+    return is_top, tl.cumsum(is_top.to(tl.int32), axis=1) - 1
 
 
 @triton.jit
@@ -119,30 +147,30 @@ def _list(
     row: tl.tensor,
     step: tl.tensor,
     vocabulary: tl.tensor,
-    tops: tl.tensor,
+    block_max: tl.tensor,
     n_blocks: tl.tensor,
     blocks: tl.constexpr,
     size: tl.constexpr,
     width: tl.constexpr,
 ) -> tl.tensor:
-    """List the first tokens of rows ascending, then their ranks; and find the largest ranks."""
-    some = tl.arange(0, blocks)[None, :]
-    ranks = tl.load(tops[:, None] + some, mask=some < n_blocks, other=_PAST)
-    top = tl.max(ranks, axis=1)
+    """List the top tokens of rows ascending, then their ordinals; return the largest ordinals."""
+    block = tl.arange(0, blocks)[None, :]
+    ordinals = tl.load(block_max[:, None] + block, mask=block < n_blocks, other=_PAST)
+    top = tl.max(ordinals, axis=1)
     at = tl.arange(0, width)[None, :]
     tokens, low = at, top * 0 + MINUS_INF
     if size < blocks:
-        least = tl.min(tl.where(some < n_blocks, ranks, top[:, None]), axis=1)
-        is_first, where = _first(ranks, size, least)
-        tl.store(lists[:, None] + where, some, mask=is_first)
+        least = tl.min(tl.where(block < n_blocks, ordinals, top[:, None]), axis=1)
+        is_top, where = _mark_top(ordinals, size, least)
+        tl.store(lists[:, None] + where, block, mask=is_top)
         tl.debug_barrier()
         tokens = tl.load(lists[:, None] + at // BLOCK) * BLOCK + at % BLOCK
         # Each of these blocks holds a token at least so high.
-        low = tl.min(tl.where(is_first, ranks, top[:, None]), axis=1)
-    ranks = ranks_at(row[:, None], step, tokens, vocabulary)
-    is_first, where = _first(ranks, size, low)
-    tl.store(lists[:, None] + size + where, tokens, mask=is_first)
-    tl.store(lists[:, None] + 2 * size + where, ranks, mask=is_first)
+        low = tl.min(tl.where(is_top, ordinals, top[:, None]), axis=1)
+    ordinals = ordinals_at(row[:, None], step, tokens, vocabulary)
+    is_top, where = _mark_top(ordinals, size, low)
+    tl.store(lists[:, None] + size + where, tokens, mask=is_top)
+    tl.store(lists[:, None] + 2 * size + where, ordinals, mask=is_top)
     tl.debug_barrier()
     return top
 
@@ -151,93 +179,94 @@ def _list(
 
 
 @triton.jit
-def _masses(ranks: tl.tensor, top: tl.tensor, scale: tl.tensor) -> tl.tensor:
-    return mass(gap(ranks, top[:, None], scale[:, None]))
+def _masses(ordinals: tl.tensor, top: tl.tensor, scale: tl.tensor) -> tl.tensor:
+    return mass(exponent2(ordinals, top[:, None], scale[:, None]))
 
 
 @triton.jit
 def _before(
-    ranks: tl.tensor,
+    ordinals: tl.tensor,
     listed: tl.tensor,
     top: tl.tensor,
     scale: tl.tensor,
-    weigh: tl.constexpr,
+    by_mass: tl.constexpr,
     size: tl.constexpr,
     at_once: tl.constexpr,
 ) -> tl.tensor:
-    """How many tokens come before each of the listed ones, or what these weigh."""
+    """How many tokens precede each of the listed ones in section 3's order, or their mass."""
     place = tl.arange(0, size)[None, None, :]
-    before = tl.zeros(ranks.shape, tl.int64)
+    before = tl.zeros(ordinals.shape, tl.int64)
     for first in range(0, size, at_once):
         others = first + tl.arange(0, at_once)[None, :]
         theirs = tl.load(listed[:, None] + others)
-        weights = _masses(theirs, top, scale) if weigh else theirs.to(tl.int64) * 0 + 1
-        is_tie = theirs[:, :, None] == ranks[:, None, :]
-        comes = (theirs[:, :, None] > ranks[:, None, :]) | (is_tie & (others[:, :, None] < place))
-        before += tl.sum(tl.where(comes, weights[:, :, None], 0), axis=1)
+        weights = _masses(theirs, top, scale) if by_mass else theirs.to(tl.int64) * 0 + 1
+        is_tie = theirs[:, :, None] == ordinals[:, None, :]
+        is_before = theirs[:, :, None] > ordinals[:, None, :]
+        is_before = is_before | (is_tie & (others[:, :, None] < place))
+        before += tl.sum(tl.where(is_before, weights[:, :, None], 0), axis=1)
     return before
 
 
 @triton.jit
-def _filtered(
+def _end(
     kept: tl.tensor,
-    ranks: tl.tensor,
+    ordinals: tl.tensor,
     listed: tl.tensor,
     place: tl.tensor,
     top: tl.tensor,
     scale: tl.tensor,
-    table: tl.tensor,
-    row: tl.tensor,
-    stage: tl.constexpr,
+    number: tl.tensor,
+    op: tl.constexpr,
     size: tl.constexpr,
     at_once: tl.constexpr,
 ) -> tl.tensor:
-    """How many of the first `kept` tokens a filter keeps; min_keep is another's matter."""
-    if stage == _TOP_K:
-        top_k = whole_number(table, row, column.TOP_K)
-        kept = tl.where((top_k > 0) & (top_k < kept), top_k, kept)
-    elif stage == _TOP_P:
-        share = whole_number(table, row, column.SHARE)
-        masses = tl.where(place < kept[:, None], _masses(ranks, top, scale), 0)
-        need = needed(tl.where(share < 0, 0, share), tl.sum(masses, axis=1))
-        running = _before(ranks, listed, top, scale, True, size, at_once) + masses
-        short = (place < kept[:, None]) & (running < need[:, None])
-        kept = tl.where(share < 0, kept, tl.sum(short.to(tl.int64), axis=1) + 1)
-    elif stage == _MIN_P:
-        threshold = real_number(table, row, column.THRESHOLD)
-        reaches = gap(ranks, top[:, None], scale[:, None]) >= threshold[:, None]
-        passing = tl.sum(reaches.to(tl.int64), axis=1)
-        kept = tl.where(passing < kept, passing, kept)
-    return kept
+    """How many of the first `kept` tokens a filter keeps; min_keep is not looked at."""
+    total = kept * 0
+    if op != OP_COUNT and op != OP_THRESHOLD:
+        masses = tl.where(place < kept[:, None], _masses(ordinals, top, scale), 0)
+        total = tl.sum(masses, axis=1)
+    if op == OP_COUNT:
+        end = tl.minimum(number, kept)
+    elif op == OP_MASS:
+        target = nucleus_target(tl.maximum(number, 0), total)
+        running = _before(ordinals, listed, top, scale, True, size, at_once) + masses
+        short = (place < kept[:, None]) & (running < target[:, None])
+        end = tl.where(number < 0, kept, tl.sum(short.to(tl.int64), axis=1) + 1)
+    else:
+        least = threshold(number, total, op)
+        reaches = exponent2(ordinals, top[:, None], scale[:, None]) >= least[:, None]
+        end = tl.minimum(tl.sum(reaches.to(tl.int64), axis=1), kept)
+    return end
 
 
 @triton.jit
 def _kept(
-    ranks: tl.tensor,
+    ordinals: tl.tensor,
     listed: tl.tensor,
     top: tl.tensor,
     table: tl.tensor,
     row: tl.tensor,
-    stages: tl.constexpr,
+    ops: tl.constexpr,
+    columns: tl.constexpr,
     size: tl.constexpr,
     at_once: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
     """Run the stages: how many tokens are kept, which, and the scale of their masses."""
-    kept = tl.sum((ranks > MINUS_INF).to(tl.int64), axis=1)
-    min_keep = whole_number(table, row, column.MIN_KEEP)
+    kept = tl.sum((ordinals > MINUS_INF).to(tl.int64), axis=1)
+    min_keep = param(table, row, MIN_KEEP)
     scale = (kept * 0).to(tl.float32) + SCALE_OF_ONE
-    place = _before(ranks, listed, top, scale, False, size, at_once)
-    for shift in tl.static_range(0, 16, 4):
-        if ((stages >> shift) & 15) == _TEMPERATURE:
-            scale = real_number(table, row, column.SCALE)
+    place = _before(ordinals, listed, top, scale, False, size, at_once)
+    for stage in tl.static_range(len(ops)):
+        if ops[stage] == OP_SCALE:
+            scale = scale_param(table, row)
         else:
-            least = tl.where(kept < min_keep, kept, min_keep)
-            kept = _filtered(
-                *(kept, ranks, listed, place, top, scale, table, row),
-                *((stages >> shift) & 15, size, at_once),
+            number = param(table, row, columns[stage])
+            least = tl.minimum(kept, min_keep)
+            kept = _end(
+                kept, ordinals, listed, place, top, scale, number, ops[stage], size, at_once
             )
-            kept = tl.where(kept < least, least, kept)
-    kept = tl.where(whole_number(table, row, column.GREEDY) != 0, 1, kept)
+            kept = tl.maximum(kept, least)
+    kept = tl.where(param(table, row, GREEDY) != 0, 1, kept)
     return kept, place < kept[:, None], scale
 
 
@@ -255,12 +284,13 @@ def _draw(
     row_step: tl.int64,
     step: tl.tensor,
     vocabulary: tl.tensor,
-    block_ranks: tl.tensor,
+    block_max: tl.tensor,
     n_blocks: tl.tensor,
     table: tl.tensor,
     n_rows: tl.int32,
     draws: tl.int32,
-    stages: tl.constexpr,
+    ops: tl.constexpr,
+    columns: tl.constexpr,
     rows: tl.constexpr,
     blocks: tl.constexpr,
     size: tl.constexpr,
@@ -272,32 +302,31 @@ def _draw(
     # Past the end the last row is drawn again, to the same result.
     row = tl.where(row < n_rows, row, n_rows - 1).to(tl.int64)
     lists += row * (3 * size)
-    top = _list(
-        *(lists, values + row * row_step, step, vocabulary, block_ranks + row * n_blocks),
-        *(n_blocks, blocks, size, width),
-    )
+    block_max += row * n_blocks
+    values += row * row_step
+    top = _list(lists, values, step, vocabulary, block_max, n_blocks, blocks, size, width)
     place = tl.arange(0, size)[None, :]
     tokens = tl.load(lists[:, None] + size + place)
     listed = lists + 2 * size
-    ranks = tl.load(listed[:, None] + place)
-    kept, is_kept, scale = _kept(ranks, listed, top, table, row, stages, size, at_once)
-    masses = tl.where(is_kept, _masses(ranks, top, scale), 0)
+    ordinals = tl.load(listed[:, None] + place)
+    kept, is_kept, scale = _kept(ordinals, listed, top, table, row, ops, columns, size, at_once)
+    masses = tl.where(is_kept, _masses(ordinals, top, scale), 0)
     total, running = tl.sum(masses, axis=1), tl.cumsum(masses, axis=1)
     status = status_of(table, row, top)
     is_good = status == 0
     tl.store(out_status + row, status.to(tl.uint8))
     tl.store(out_kept_count + row, tl.where(is_good, kept, 0))
     tl.store(out_total + row, total)
-    seed = whole_number(table, row, column.SEED)[:, None]
-    position = whole_number(table, row, column.POSITION)[:, None]
-    stream = whole_number(table, row, column.STREAM)[:, None]
+    seed = param(table, row, SEED)[:, None]
+    position = param(table, row, POSITION)[:, None]
+    stream = param(table, row, STREAM)[:, None]
     for first in range(0, draws, draws_at_once):
-        some = first + tl.arange(0, draws_at_once)[None, :]
-        streams = stream + some
+        draw = first + tl.arange(0, draws_at_once)[None, :]
+        streams = stream + draw
         u = uniform(streams * 0 + seed, streams * 0 + position, streams)
-        r = scaled(u, streams * 0 + total[:, None])
+        r = mul_high(u, streams * 0 + total[:, None])
         before = tl.sum((running[:, None, :] <= r[:, :, None]).to(tl.int32), axis=2)
         is_drawn = place[:, None, :] == before[:, :, None]
         drawn = tl.sum(tl.where(is_drawn, tokens[:, None, :], 0), axis=2)
         drawn = tl.where(is_good[:, None], drawn, -1).to(tl.int64)
-        tl.store(out_tokens + row[:, None] * draws + some, drawn, mask=some < draws)
+        tl.store(out_tokens + row[:, None] * draws + draw, drawn, mask=draw < draws)

@@ -1,0 +1,168 @@
+"""Section 5 of the rule: the stages, one after the other, on the tokens of a batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fastsample.params.ops import Op
+
+from .int64_math import nucleus_target
+from .mass import SCALE_OF_ONE, exponent2, log2_of, masses
+from .prepare_params import Chain, RowParams
+from .threshold_search import search
+
+_LARGEST_DEVIATION = 2.0**20 - 1
+_LOW_BITS = 19
+_BELOW_ZERO = -(2.0**-100)
+"""The largest threshold and center: a denormal y is as far from them as 0."""
+
+
+class KeptSet(NamedTuple):
+    """The kept set of each row, an interval of section 3's order: tensors of shape (B, 1).
+
+    Attributes
+    ----------
+    begin, end : int64
+        How many tokens precede its first, and its last with it.
+    top : float32
+        m, its largest logit.
+    scale : float32
+        s of its masses.
+    """
+
+    begin: Tensor
+    end: Tensor
+    top: Tensor
+    scale: Tensor
+
+    @property
+    def count(self) -> Tensor:
+        """How many tokens it holds."""
+        return self.end - self.begin
+
+    def has_scaling_of(self, other: KeptSet) -> bool:
+        """Whether its m and s are the same tensors."""
+        return self.top is other.top and self.scale is other.scale
+
+
+class RowTokens(ABC):
+    """The tokens of a batch's rows that a draw needs, in one of two forms.
+
+    Attributes
+    ----------
+    logits : float32 tensor of shape (B, N)
+        The others follow these in section 3's order.
+    all : KeptSet
+        The tokens above -inf, at temperature 1.
+    """
+
+    def __init__(self, logits: Tensor, top: Tensor) -> None:
+        self.logits = logits
+        finite = (logits > -torch.inf).sum(1, keepdim=True)
+        scale = torch.full_like(top, SCALE_OF_ONE)
+        self.all = KeptSet(torch.zeros_like(finite), finite, top, scale)
+
+    @abstractmethod
+    def is_kept(self, kept: KeptSet) -> Tensor:
+        """Return which tokens are in a kept set: bool of shape (B, N)."""
+
+    @abstractmethod
+    def nucleus_end(self, kept: KeptSet, share: Tensor) -> Tensor:
+        """Return the end of the shortest prefix of a kept set that reaches the share P."""
+
+    @abstractmethod
+    def draw(self, kept: KeptSet, words: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Draw from a kept set with the words of U, of shape (B, n).
+
+        Returns tokens of shape (B, n), and W of shape (B, 1).
+        """
+
+    def exponent2(self, kept: KeptSet) -> Tensor:
+        """Return y of each token relative to a kept set."""
+        return exponent2(self.logits, kept.top, kept.scale)
+
+    def masses(self, kept: KeptSet) -> Tensor:
+        """Return the masses of a kept set's tokens, 0 for the others: int64 of shape (B, N)."""
+        return masses(self.exponent2(kept)).masked_fill_(~self.is_kept(kept), 0)
+
+
+def select(tokens: RowTokens, chain: Chain, params: RowParams) -> KeptSet:
+    """Run the stages. A greedy row keeps its top token."""
+    kept = tokens.all
+    for op, place in chain.stages:
+        if op == Op.SCALE:
+            kept = kept._replace(scale=params.scale)
+        elif op == Op.BAND:
+            kept = _band(tokens, kept, params.stages[place], params.min_keep)
+        else:
+            end = _end(tokens, kept, op, params.stages[place])
+            least = torch.minimum(kept.end, kept.begin + params.min_keep)
+            kept = kept._replace(end=torch.maximum(torch.minimum(kept.end, end), least))
+    if not chain.greedy:
+        return kept
+    kept = kept._replace(end=kept.end.masked_fill(params.is_greedy, 1))
+    if kept.top is tokens.all.top:
+        return kept
+    top = torch.where(params.is_greedy, tokens.all.top, kept.top)
+    return kept._replace(begin=kept.begin.masked_fill(params.is_greedy, 0), top=top)
+
+
+def _end(tokens: RowTokens, kept: KeptSet, op: int, number: Tensor) -> Tensor:
+    """Where a filter that keeps a prefix ends; `min_keep` is not looked at."""
+    if op == Op.COUNT:
+        return kept.begin + number
+    if op == Op.MASS:
+        nucleus = tokens.nucleus_end(kept, number.clamp_min(0))
+        return torch.where(number >= 0, nucleus, kept.end)
+    threshold = _threshold(tokens, kept, op, number).to(torch.float32).clamp_max_(_BELOW_ZERO)
+    return (tokens.exponent2(kept) >= threshold).sum(1, keepdim=True)
+
+
+def _threshold(tokens: RowTokens, kept: KeptSet, op: int, number: Tensor) -> Tensor:
+    """The least y that is kept, float64."""
+    if op == Op.THRESHOLD:
+        return number
+    if op == Op.THRESHOLD_OF_DEVIATION:
+        threshold = -(number * _deviation(tokens, kept)) * kept.scale.to(torch.float64)
+        return threshold.masked_fill(number == 0, -torch.inf)
+    total = tokens.masses(kept).sum(1, keepdim=True)
+    log_total = log2_of(total.to(torch.float64)) - 40.0
+    return number + log_total if op == Op.THRESHOLD_OF_TOTAL else number - log_total
+
+
+def _deviation(tokens: RowTokens, kept: KeptSet) -> Tensor:
+    """The population deviation of a kept set's logits, float64."""
+    away = kept.top.sub(tokens.logits).mul_(2.0**11).clamp_max_(_LARGEST_DEVIATION).round_()
+    steps = away.masked_fill_(~tokens.is_kept(kept), 0.0).to(torch.int64)
+    count = kept.count.to(torch.float64)
+    mean = steps.sum(1, keepdim=True).to(torch.float64) / count
+    mean_square = (steps * steps).sum(1, keepdim=True).to(torch.float64) / count
+    return (mean_square - mean * mean).clamp_min_(0.0).sqrt_() * 2.0**-11
+
+
+def _band(tokens: RowTokens, kept: KeptSet, share: Tensor, min_keep: Tensor) -> KeptSet:
+    """Keep the tokens nearest to the mean of y that reach the share P."""
+    y, mass, is_kept = tokens.exponent2(kept), tokens.masses(kept), tokens.is_kept(kept)
+    total = mass.sum(1, keepdim=True)
+    distance = y.sub(_center(y, mass, total)).abs_().view(torch.int32)
+    target = nucleus_target(share.clamp_min(0), total)
+    limit = search(-distance, mass, target)[0]
+    count = torch.minimum(min_keep, kept.count).clamp_min(1)
+    limit = -torch.minimum(limit, search(-distance, is_kept.to(torch.int64), count)[0])
+    is_near = is_kept & ((distance <= limit) | (share < 0))
+    top = tokens.logits.masked_fill(~is_near, -torch.inf).amax(1, keepdim=True)
+    begin = (tokens.logits > top).sum(1, keepdim=True)
+    return KeptSet(begin, begin + is_near.sum(1, keepdim=True), top, kept.scale)
+
+
+def _center(y: Tensor, mass: Tensor, total: Tensor) -> Tensor:
+    """The mean of y under the masses, float32."""
+    steps = y.mul(-(2.0**16)).round_().to(torch.int64)
+    high = ((mass >> _LOW_BITS) * steps).sum(1, keepdim=True).to(torch.float64)
+    low = ((mass & (2**_LOW_BITS - 1)) * steps).sum(1, keepdim=True).to(torch.float64)
+    mean = (high * 2.0**_LOW_BITS + low) / (total.to(torch.float64) * 2.0**16)
+    return mean.to(torch.float32).neg_().clamp_max_(_BELOW_ZERO)

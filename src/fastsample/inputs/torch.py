@@ -1,0 +1,244 @@
+"""Arguments that are tensors of torch, checked without reading a value from their device.
+
+Dtypes, layouts and shapes raise, as for arrays. Values are checked on the device, which gives the
+rows that have a bad one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fastsample.params.table import STAGES
+from fastsample.params.validation import CountParameter, FloatParameter, Parameter
+
+from .logits import LOGITS, MAX_VOCABULARY, Rows, check_valid, shape_message, wrong_dtype
+
+_WITHOUT_FLOAT64 = ("mps",)
+_ALL_BITS = {"seed": (torch.int64, torch.uint64), "position": (torch.uint64,)}
+"""The dtypes that hold any 64 bits."""
+
+
+def require_dense(name: str, tensor: Tensor) -> None:
+    """Refuse a tensor of another layout, and one that requires grad."""
+    if tensor.requires_grad:
+        raise TypeError(
+            f"`{name}` must not require grad, got a tensor that does (pass `{name}.detach()`)"
+        )
+    if tensor.is_nested:
+        raise TypeError(
+            f"`{name}` must be dense, got a nested tensor (pass `torch.stack({name}.unbind())`)"
+        )
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"`{name}` must be dense, got {tensor.layout} (pass `{name}.to_dense()`)")
+
+
+def as_tensor_rows(logits: Tensor, valid_vocab: Any) -> Rows:
+    """Check the device, layout, dtype and shape of logits; `values` of the rows is a tensor."""
+    if logits.device.type in _WITHOUT_FLOAT64:
+        raise TypeError(
+            f"`logits` must be on a device with float64 and int64, got a tensor on {logits.device} "
+            "(pass `logits.cpu()`)"
+        )
+    require_dense("logits", logits)
+    if logits.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise wrong_dtype(logits.dtype, LOGITS, "pass `logits.float()`")
+    shape = tuple(logits.shape)
+    if len(shape) not in (1, 2):
+        raise ValueError(shape_message(shape))
+    columns = int(shape[-1])
+    vocabulary = columns if valid_vocab is None else check_valid(valid_vocab, columns)
+    if not 1 <= vocabulary <= MAX_VOCABULARY:
+        raise ValueError(
+            f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
+            "(the last axis is the vocabulary)"
+        )
+    values = logits[None] if len(shape) == 1 else logits
+    return Rows(values, shape[:-1], True, vocabulary)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def check_numbers(parameter: Parameter, value: Tensor, n_rows: int) -> None:
+    """Check the dtype, layout and shape of a parameter."""
+    is_float = isinstance(parameter, FloatParameter)
+    wrong = value.dtype == torch.bool or value.is_complex()
+    if wrong or (value.is_floating_point() and not is_float):
+        raise parameter.wrong_kind(f"a tensor of {value.dtype}")
+    require_dense(parameter.name, value)
+    if value.shape not in ((), (n_rows,)):
+        raise ValueError(
+            f"`{parameter.name}` must be a scalar or have shape (B,) = ({n_rows},), got "
+            f"{tuple(value.shape)} (one value per row of `logits`)"
+        )
+
+
+def check_range(
+    parameter: Parameter, value: Tensor, stages: tuple[str, ...], draws: int
+) -> tuple[Tensor, Tensor | None]:
+    """Check the values of a parameter where they are.
+
+    Parameters
+    ----------
+    parameter : Parameter
+    value : tensor of shape () or (B,)
+    stages : tuple of str
+        A parameter of a stage that is not among them must be off.
+    draws : int
+        How many streams each row draws on, from its `stream` upwards.
+
+    Returns
+    -------
+    numbers : float64 tensor, or int64 for integers, of the shape of the value
+        In range; seeds and positions as 64 bits.
+    bad : bool tensor of the same shape, or None
+        Where the value was not in range.
+    """
+    if isinstance(parameter, FloatParameter):
+        numbers = as_float64(value)
+        found = numbers.nan_to_num(nan=parameter.off[0]).clamp(parameter.low, parameter.high)
+    else:
+        numbers = as_int64(value)
+        if value.dtype in _ALL_BITS.get(parameter.name, ()):
+            return numbers, None
+        if isinstance(parameter, CountParameter) and value.dtype != torch.uint64:
+            numbers = numbers.masked_fill(numbers == -1, 0)
+        high = int(parameter.high) - (draws - 1 if parameter.name == "stream" else 0)
+        found = numbers.clamp(int(parameter.low), min(high, 2**63 - 1))
+    bad = found != numbers
+    if parameter.name in STAGES and parameter.name not in stages:
+        bad = bad | (found.to(torch.float32) != parameter.off[0])
+    return found, bad
+
+
+def as_float64(value: Tensor) -> Tensor:
+    """Widen numbers to float64, denormal float32 by their bits.
+
+    Examples
+    --------
+    >>> as_float64(torch.tensor([0.5, 1e-40])).tolist()
+    [0.5, 9.99994610111476e-41]
+    """
+    if value.dtype not in (torch.float32, torch.bfloat16):
+        return value.to(torch.float64)
+    value = value.to(torch.float32)
+    bits = value.view(torch.int32)
+    size = (bits & 0x7FFFFFFF).to(torch.float64) * 2.0**-149
+    is_denormal = (bits & 0x7F800000) == 0
+    return torch.where(is_denormal, torch.where(bits < 0, -size, size), value.to(torch.float64))
+
+
+def as_int64(value: Tensor) -> Tensor:
+    """Widen integers to int64, with the bits of uint64.
+
+    Examples
+    --------
+    >>> as_int64(torch.tensor([2**64 - 1], dtype=torch.uint64)).tolist()
+    [-1]
+    """
+    return value.view(torch.int64) if value.dtype == torch.uint64 else value.to(torch.int64)
+
+
+# ---------------------------------------------------------------- logits processors
+
+
+def has_tensors(name: str, value: Any) -> bool:
+    """Return whether a logits processor is a tensor, or a bias with one in it."""
+    return isinstance(value, Tensor) or (
+        name == "bias"
+        and isinstance(value, tuple)
+        and any(isinstance(one, Tensor) for one in value)
+    )
+
+
+def check_mask(mask: Tensor, rows: Rows) -> Tensor:
+    """Check a mask; return it with two axes, as bool or int32."""
+    require_dense("mask", mask)
+    if mask.dtype == torch.uint32:
+        mask = mask.view(torch.int32)
+    if mask.dtype not in (torch.bool, torch.int32):
+        raise TypeError(
+            f"`mask` must be bool, or int32 with a bit per token, got {mask.dtype} "
+            "(pass `mask.bool()`)"
+        )
+    n_rows, columns = rows.values.shape
+    width = columns if mask.dtype == torch.bool else -(-columns // 32)
+    shaped = mask[None] if mask.ndim == 1 else mask
+    fits = shaped.ndim == 2 and shaped.shape[0] in (1, n_rows)
+    if not fits or not 1 <= shaped.shape[1] <= width:
+        raise ValueError(
+            f"`mask` must have shape ({width},) or ({n_rows}, {width}) for {mask.dtype}, got "
+            f"{tuple(mask.shape)} (columns may be missing at the end, and are banned)"
+        )
+    return shaped
+
+
+def check_tokens(name: str, value: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+    """Check lists of tokens, one per row; a bias may have one list for all rows.
+
+    Returns
+    -------
+    tokens : int64 tensor of shape (B, T), on the device of the rows
+        -1 is no token.
+    bad : bool tensor of shape (B,)
+        Rows with a token out of range.
+    """
+    if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        raise TypeError(
+            f"`{name}` must hold integers, got {value.dtype} (tokens are columns of `logits`)"
+        )
+    require_dense(name, value)
+    shaped = value[None] if value.ndim == 1 else value
+    n_rows = rows.values.shape[0]
+    n_lists = (1, n_rows) if name == "bias" else (n_rows,)
+    if shaped.ndim != 2 or shaped.shape[0] not in n_lists:
+        raise ValueError(
+            f"`{name}` must have shape (B, T), B = {n_rows}, where it is a tensor, got "
+            f"{tuple(value.shape)} (-1 fills lists that are short)"
+        )
+    tokens = as_int64(shaped.to(rows.values.device, non_blocking=True))
+    least = 0 if value.dtype == torch.uint64 else -1
+    outside = (tokens < least) | (tokens >= rows.vocabulary)
+    tokens = tokens.masked_fill(outside, -1).expand(n_rows, -1)
+    return tokens, outside.any(1)
+
+
+def check_bias(bias: Any, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """Check a bias of two tensors.
+
+    Returns
+    -------
+    tokens : int64 tensor of shape (B, N), on the device of the rows
+    values : float32 or float64 tensor of shape (B, N), on the device of the rows
+    bad : bool tensor of shape (B,)
+        Rows with a token out of range or twice, or with a value that is nan or +inf.
+    """
+    parts = bias if isinstance(bias, tuple) else (bias,)
+    if len(parts) != 2 or not all(isinstance(part, Tensor) for part in parts):
+        kinds = " and ".join(type(part).__name__ for part in parts)
+        raise TypeError(
+            f"`bias` must be a tuple of two tensors (tokens, values), got {kinds} (add one that is "
+            "as wide as the rows to `logits`)"
+        )
+    tokens, bad = check_tokens("bias", parts[0], rows)
+    values = parts[1]
+    if values.shape != parts[0].shape:
+        raise ValueError(
+            f"`bias` must have a value for each token, got {tuple(values.shape)} values for "
+            f"{tuple(parts[0].shape)} tokens (two tensors of one shape)"
+        )
+    if values.dtype == torch.bool or values.is_complex():
+        raise TypeError(
+            f"`bias` must have numbers as values, got {values.dtype} (each is added to a logit)"
+        )
+    require_dense("bias", values)
+    is_narrow = values.dtype in (torch.float16, torch.bfloat16, torch.float32)
+    dtype = torch.float32 if is_narrow else torch.float64
+    values = values.to(tokens.device, dtype, non_blocking=True).expand(tokens.shape)
+    bad = bad | ((tokens >= 0) & ~(values.to(torch.float32) < torch.inf)).any(1)
+    ascending = tokens.sort(1).values
+    twice = (ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0)
+    return tokens, values, bad | twice.any(1)
