@@ -6,7 +6,8 @@ before those here, which therefore win. Nothing is tuned to the machine that bui
 instruction set is chosen when the module is imported.
 
 With FASTSAMPLE_PURE=1 in the environment nothing is compiled: a wheel for every machine, whose
-engines are `numba`, where that is installed, and `reference`.
+engines are `numba`, where that is installed, and `reference`. FASTSAMPLE_SANITIZE=address,undefined
+or FASTSAMPLE_SANITIZE=thread builds for sanitizers (tools/sanitize.py).
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ MACHINE_FLAGS = {"x86_64": ["-march=x86-64", "-mtune=generic", "-mfpmath=sse"]}
 # setuptools hands CXXFLAGS to the linker too. There -ffast-math, -funsafe-math-optimizations and
 # -Ofast each link code that switches the importing thread to flush-to-zero: each is undone.
 LINK_FLAGS = ["-pthread", "-O3", "-fno-fast-math", "-fno-unsafe-math-optimizations"]
+
+# -fno-wrapv: Python's own flags make signed overflow defined, and hide it from UBSan.
+SANITIZE = os.environ.get("FASTSAMPLE_SANITIZE")
+SANITIZE_FLAGS = [f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+SANITIZE_FLAGS = [*SANITIZE_FLAGS, "-fno-wrapv", "-O1", "-g1"] if SANITIZE else []
 
 
 class InstructionSet(NamedTuple):
@@ -126,7 +132,12 @@ class BuildNative(build_ext):
         )
 
 
-COMPILE_FLAGS = [*FLAGS, *MACHINE_FLAGS.get(ARCHITECTURE, []), f"-ffile-prefix-map={ROOT}=."]
+COMPILE_FLAGS = [
+    *FLAGS,
+    *MACHINE_FLAGS.get(ARCHITECTURE, []),
+    *SANITIZE_FLAGS,
+    f"-ffile-prefix-map={ROOT}=.",
+]
 NATIVE = Extension(
     "fastsample._native",
     sources=[str(KERNELS / name) for name in SOURCES],
@@ -134,7 +145,7 @@ NATIVE = Extension(
     include_dirs=[str(KERNELS)],
     define_macros=[("FASTSAMPLE_FLAGS", '"' + " ".join(FLAGS) + '"')],
     extra_compile_args=COMPILE_FLAGS,
-    extra_link_args=LINK_FLAGS,
+    extra_link_args=[*LINK_FLAGS, *SANITIZE_FLAGS],
     language="c++",
 )
 

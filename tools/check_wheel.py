@@ -3,24 +3,28 @@
 For each version: an empty folder, a wheel built there from the sdist alone, an empty environment
 with that wheel and pytest, and the tests of the golden tokens and of the package. Then the same
 with the wheel that FASTSAMPLE_PURE=1 makes, where compilers fail, and with numba if there is one
-for this version. A version that is not on the machine is named as untested. As many are tried at
+for this version; and, for the oldest Python, with the lowest version that pyproject.toml declares
+of each package. A version that is not on the machine is named as untested. As many are tried at
 a time as there are processors. Standard library only; run by `make wheels`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("engines/test_golden.py", "package/test_package.py")
+TESTS_OF_LOWEST = (*TESTS, "cli/test_cli.py", "engines/test_properties.py")
+Kind = Callable[[str, Path, Path], str]
 PURE = {"FASTSAMPLE_PURE": "1", "CC": "false", "CXX": "false"}
 
 
@@ -69,12 +73,12 @@ def build_sdist(folder: Path) -> Path:
     return sdist
 
 
-def unpack_tests(sdist: Path, folder: Path) -> list[Path]:
+def unpack_tests(sdist: Path, folder: Path, tests: tuple[str, ...]) -> list[Path]:
     """Unpack the sdist without its sources, so that only the wheel can be imported."""
     shutil.unpack_archive(sdist, folder)
     (project,) = folder.iterdir()
     shutil.rmtree(project / "src")
-    return [project / "tests" / name for name in TESTS]
+    return [project / "tests" / name for name in tests]
 
 
 def make_environment(python: str, folder: Path, *packages: str | Path) -> Path:
@@ -92,35 +96,84 @@ def add_numba(user: Path) -> None:
     subprocess.run([user, *pip], cwd=user.parent, capture_output=True)
 
 
-def check(version: str, python: str | None, sdist: Path, pure: bool) -> str:
+def write_constraints(sdist: Path, folder: Path) -> Path:
+    """Write pip constraints: the lowest version of each package that pyproject.toml declares."""
+    shutil.unpack_archive(sdist, folder)
+    (declared,) = folder.glob("*/pyproject.toml")
+    text = declared.read_text(encoding="utf-8")
+    lowest: dict[str, str] = {}
+    for name, version in re.findall(r'"([\w-]+)[>=]=([\d.]+)"', text):
+        lowest.setdefault(name, version)  # what users need comes before what developers need
+    constraints = folder / "constraints.txt"
+    constraints.write_text("".join(f"{name}=={lowest[name]}\n" for name in lowest))
+    return constraints
+
+
+def build_wheel(
+    python: str, sdist: Path, folder: Path, variables: dict[str, str] | None = None
+) -> Path:
+    """Build a wheel in an environment of its own."""
+    builder = make_environment(python, folder / "build")
+    pip_wheel = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "wheels")
+    run(builder, *pip_wheel, sdist, cwd=folder, variables=variables)
+    (wheel,) = (folder / "wheels").glob("*.whl")
+    return wheel
+
+
+def run_tests(user: Path, wheel: Path, tests: list[Path], folder: Path) -> str:
+    """Run tests against an installed wheel; return what they came to."""
+    output = run(user, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=folder)
+    return f"{wheel.name} ({wheel.stat().st_size // 1024} KiB): {output.splitlines()[-1]}"
+
+
+def check_native(python: str, sdist: Path, folder: Path) -> str:
+    """Test the compiled wheel with NumPy alone."""
+    wheel = build_wheel(python, sdist, folder)
+    user = make_environment(python, folder / "use", wheel, "pytest")
+    run(user, "-c", "import fastsample._native", cwd=folder)
+    return run_tests(user, wheel, unpack_tests(sdist, folder / "unpacked", TESTS), folder)
+
+
+def check_pure(python: str, sdist: Path, folder: Path) -> str:
+    """Test the wheel without compiled code, with numba where there is one."""
+    wheel = build_wheel(python, sdist, folder, PURE)
+    user = make_environment(python, folder / "use", wheel, "pytest")
+    add_numba(user)
+    return run_tests(user, wheel, unpack_tests(sdist, folder / "unpacked", TESTS), folder)
+
+
+def check_lowest(python: str, sdist: Path, folder: Path) -> str:
+    """Build and test the compiled wheel with the lowest versions that are declared."""
+    constraints = str(write_constraints(sdist, folder / "declared"))
+    variables = {"PIP_CONSTRAINT": constraints, "PIP_BUILD_CONSTRAINT": constraints}
+    wheel = build_wheel(python, sdist, folder, variables)
+    packages = [f"{wheel}[cli,numba,plot]", "hypothesis", "pytest", "-c", constraints]
+    user = make_environment(python, folder / "use", *packages)
+    tests = unpack_tests(sdist, folder / "unpacked", TESTS_OF_LOWEST)
+    return f"lowest versions, {run_tests(user, wheel, tests, folder)}"
+
+
+def check(version: str, python: str | None, kind: Kind | None, sdist: Path) -> str:
     """Build, install and test under one interpreter; return the outcome in one line."""
-    if python is None:
+    if python is None or kind is None:
         return f"CPython {version}: not on this machine: untested"
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        builder = make_environment(python, folder / "build")
-        pip_wheel = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "wheels")
-        run(builder, *pip_wheel, sdist, cwd=folder, variables=PURE if pure else None)
-        (wheel,) = (folder / "wheels").glob("*.whl")
-        user = make_environment(python, folder / "use", wheel, "pytest")
-        tests = unpack_tests(sdist, folder / "unpacked")
-        if pure:
-            add_numba(user)
-        else:
-            run(user, "-c", "import fastsample._native", cwd=folder)
-        output = run(user, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests, cwd=folder)
-        size = f"{wheel.stat().st_size // 1024} KiB"
-        return f"CPython {version}: {wheel.name} ({size}): {output.splitlines()[-1]}"
+        return f"CPython {version}: {kind(python, sdist, Path(name))}"
 
 
 def main() -> None:
     """Print one line for each wheel."""
-    found = [(version, find_python(version)) for version in VERSIONS]
-    tries = [(*one, pure) for one in found for pure in ((False, True) if one[1] else (False,))]
+    tries: list[tuple[str, str | None, Kind | None]] = []
+    for version in VERSIONS:
+        python = find_python(version)
+        kinds: list[Kind | None] = [check_native, check_pure] if python else [None]
+        if python and version == VERSIONS[0]:
+            kinds.append(check_lowest)
+        tries += [(version, python, kind) for kind in kinds]
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(os.cpu_count()) as pool:
         sdist = build_sdist(Path(name))
         print(f"{sdist.name} ({sdist.stat().st_size // 1024} KiB)", flush=True)
-        for line in pool.map(lambda one: check(*one[:2], sdist, one[2]), tries):
+        for line in pool.map(lambda one: check(*one, sdist), tries):
             print(line, flush=True)
 
 
