@@ -13,8 +13,8 @@ import pytest
 
 import fastsample
 from fastsample.engines import is_installed, reference
-from fastsample.verification import backends, cases
-from fastsample.verification.backends import THREADS, threads_allowed
+from fastsample.verification import cases
+from fastsample.verification.backends import THREADS, describe_environment, threads_allowed
 from fastsample.verification.baselines import PLAIN, plain_tokens
 from fastsample.verification.calls import Backend, PublicApi
 from fastsample.verification.cases import (
@@ -28,7 +28,6 @@ from fastsample.verification.cases import (
     valid_rows,
 )
 from fastsample.verification.comparison import Report
-from fastsample.verification.environment import describe_environment
 from fastsample.verification.flush import flushes, flushing
 from fastsample.verification.invariants import copies, expected_results, thread_counts
 from fastsample.verification.rows import KINDS, RandomWords, as_bfloat16, as_float16
@@ -159,21 +158,19 @@ def test_an_engine_on_a_gpu_is_not_checked_in_a_fork() -> None:
 
         return call
 
-    class OnGpu(Backend):
-        record = backends.ENGINES["triton"]
-
     api = PublicApi(sample=only_here(fastsample.sample), sampler=only_here(fastsample.Sampler))
     case = small_case(21)
     assert case.is_sequence
-    checks = list(copies([OnGpu(api, "triton", None, "exact")], case, {}))
+    gpu = Backend(api, "triton", None, "exact")
+    checks = list(copies([gpu], case, {}))
     assert {check.variant for check in checks} == {"Sampler pickled", "Sampler cloned"}
-    assert "fork of triton" in describe_environment([("triton", None)], {})["not_covered"]
+    assert "fork of triton" in describe_environment([gpu], {})["not_covered"]
 
 
 def test_only_engines_with_threads_are_checked_with_threads() -> None:
     alone = [Backend(PublicApi(), "reference", None, "exact")]
     assert not list(thread_counts(alone, small_case(5), {}))
-    environment = describe_environment([("reference", None)], {})
+    environment = describe_environment(alone, {})
     assert environment["threads"] == [1]
     assert "threads of reference" in environment["not_covered"]
 
@@ -322,11 +319,11 @@ def test_the_environment_is_described(quick: tuple[Report, float]) -> None:
         assert facts[name] == info[name]
     assert facts["numpy"] == np.__version__
     assert facts["threads"] == [1, 2, 3, 8]
-    assert {"python", "system", "dtypes", "engines", "not_covered"} <= facts.keys()
-    assert "reference" in facts["engines"]
+    assert {"python", "system", "dtypes", "backends", "not_covered"} <= facts.keys()
     for engine in usable_engines():
-        assert engine.name in facts["engines"] or engine.name in facts["not_covered"]
-    assert ("torch" in facts["engines"]) == is_installed("torch")
+        label = Backend(PublicApi(), engine.name, engine.isa, "exact").label
+        assert label in [*facts["backends"], "reference"] or engine.name in facts["not_covered"]
+    assert ("torch" in facts["backends"]) == is_installed("torch")
     if is_installed("torch"):
         assert {"threads of torch", "fixed, fast of torch"} <= facts["not_covered"].keys()
 
@@ -355,7 +352,6 @@ def test_the_seed_makes_the_random_cases(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Verification, "elapsed", property(lambda self: len(names) % 5))
 
     def check(self: Verification, case: Case, origin: str) -> None:
-        self.cases[origin] += 1
         names.append(case.name)
 
     monkeypatch.setattr(Verification, "check", check)

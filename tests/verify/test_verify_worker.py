@@ -117,7 +117,7 @@ def test_bits_that_a_draw_from_a_long_row_loses_are_found() -> None:
 def test_its_comparisons_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     report = short_run(monkeypatch)
     assert report.ok
-    assert report.environment["engines"][-2:] == ["torch", "reference"]
+    assert report.environment["backends"][-1] == "torch"
     exact, fixed = report.invariants[0], report.invariants[len(INVARIANTS)]
     assert exact.invariant == fixed.invariant == EXACT[0]
     assert exact.groups == [[*fixed.groups[0], "torch"]]
@@ -216,7 +216,7 @@ def test_a_worker_that_hangs_is_a_mismatch(monkeypatch: pytest.MonkeyPatch) -> N
 
 KILLED = """
 import os, time
-from fastsample.verification import cases, run
+from fastsample.verification import backends, cases, run
 from fastsample.verification.run import Verification
 
 def sleep(self, *_):
@@ -224,7 +224,7 @@ def sleep(self, *_):
         time.sleep(0.05)
         self.progress(0.0, 0)
 
-run.use_one_thread, run.refusal = (lambda: None), (lambda name: "")
+run.use_one_thread, backends.refusal = (lambda: None), (lambda name: "")
 run.Verification.check_fixed = lambda self: sleep(self) if self.is_worker else os._exit(0)
 Verification(1.0, engines=[("torch", None)]).run()
 """
@@ -253,7 +253,7 @@ def test_without_a_fork_torch_is_not_covered(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(os, "fork", refuse)
     report = short_run(monkeypatch)
-    assert report.ok and "torch" not in report.environment["engines"]
+    assert report.ok and "torch" not in report.environment["backends"]
     why = "it is checked in a forked process, and the system cannot fork: no more"
     assert report.environment["not_covered"]["torch"] == why
 
@@ -261,9 +261,9 @@ def test_without_a_fork_torch_is_not_covered(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_engine_that_has_nothing_to_run_on_is_not_covered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run, "refusal", lambda name: f"engine {name!r} needs a device")
+    monkeypatch.setattr(backends, "refusal", lambda name: f"engine {name!r} needs a device")
     report = short_run(monkeypatch)
-    assert report.ok and "torch" not in report.environment["engines"]
+    assert report.ok and "torch" not in report.environment["backends"]
     assert report.environment["not_covered"]["torch"] == "engine 'torch' needs a device"
 
 
@@ -285,7 +285,7 @@ class Patch:
     setattr = staticmethod(setattr)
 report = here.short_run(Patch)
 assert report.ok, report
-assert "torch" in report.environment["engines"]
+assert "torch" in report.environment["backends"]
 {after}
 """
 

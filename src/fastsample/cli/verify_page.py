@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fastsample import verify
 
 from .files import read_rows
 
 if TYPE_CHECKING:
-    from fastsample.verification import Comparison, Mismatch, Report
+    from fastsample.verification import Comparison, Report
 
 
 def verify_command(
@@ -49,27 +47,19 @@ def verify_command(
     The exit status is 0 if all results are equal, 1 if one is not, 2 if the check did not run.
     """
     logits = None if file is None else read_rows(file, ("float32", "float16"))
-    with progress_bar() as progress:
-        report = verify(logits, quick=quick, minutes=minutes, seed=seed, progress=progress)
+    progress = print_progress if sys.stderr is not None and sys.stderr.isatty() else None
+    report = verify(logits, quick=quick, minutes=minutes, seed=seed, progress=progress)
+    if progress is not None:
+        typer.echo(f"\r{'':40}\r", err=True, nl=False)
     text = json.dumps(report.as_dict(), indent=2) if as_json else page(report, ways)
     typer.echo(text)
     if not report.ok:
         raise typer.Exit(1)
 
 
-@contextmanager
-def progress_bar() -> Iterator[Callable[[float, int], None] | None]:
-    """Show a bar on a terminal while the check runs."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=1.0)
-        yield lambda share, tokens: progress.update(
-            task, completed=share, description=f"{tokens:,} tokens compared"
-        )
+def print_progress(share: float, tokens: int) -> None:
+    """Write the share of the time and the number of tokens over the last line of a terminal."""
+    typer.echo(f"\r{share:4.0%}, {tokens:,} tokens compared ", err=True, nl=False)
 
 
 def page(report: Report, ways: bool = False) -> str:
@@ -79,32 +69,21 @@ def page(report: Report, ways: bool = False) -> str:
     """
     broken, common = [line for line in report.invariants if not line.ok], wrong_backend(report)
     grouped = report.invariants if ways else broken
-    if common is not None and not ways:  # Its results in the first line say enough.
+    if common and not ways:  # Its results in the first line say enough.
         grouped = [line for line in broken if line.invariant == broken[0].invariant]
+    text = [*invariant_lines(report)]
+    text += section("Backends and variants by equal results", map(groups_of, grouped))
+    for line in broken[:1]:
+        text += section(f"First mismatch: {summary_of(line)[0]}", details_of(line), red)
+    text += section("First mismatches of the other lines", map(summary_of, broken[1:]), red)
+    text += [red(f"All mismatches are of {common}.")] if common else []
+    baselines = [(line.invariant, baseline_of(line)) for line in report.baselines]
+    text += section("Baselines without guarantees: draws that differ from exact", baselines)
     environment = {name.replace("_", " "): value for name, value in report.environment.items()}
     not_covered = environment.pop("not covered")
-    others = {call_of(line): summary_of(line) for line in broken[1:]}
-    parts = [
-        *invariant_lines(report),
-        *section(
-            "Backends and variants by equal results", {name_of(x): groups_of(x) for x in grouped}
-        ),
-        *(
-            section(f"First mismatch: {call_of(broken[0])}", details_of(broken[0]), red)
-            if broken
-            else ()
-        ),
-        *section("First mismatches of the other lines", others, red),
-        *([red(f"All mismatches are of {common}.")] if common else ()),
-        *section(
-            "Baselines without guarantees: draws that differ from exact",
-            {line.invariant: baseline_of(line) for line in report.baselines},
-        ),
-        *section("Environment", environment),
-        *section("Not covered", not_covered),
-        *verdict(report, common),
-    ]
-    return "\n".join(parts)
+    text += section("Environment", environment.items())
+    text += section("Not covered", not_covered.items())
+    return "\n".join([*text, *verdict(report, common)])
 
 
 def red(text: str) -> str:
@@ -112,20 +91,18 @@ def red(text: str) -> str:
     return typer.style(text, fg="red", bold=True)
 
 
-def section(title: str, facts: dict[str, Any], style: Callable[[str], str] = str) -> list[str]:
+def section(
+    title: str, facts: Iterable[tuple[str, Any]], style: Callable[[str], str] = str
+) -> list[str]:
     """Return a title and a line for each fact, none where there are no facts."""
-    width = max(40, shutil.get_terminal_size().columns)
-    left = min(max(map(len, facts), default=0), width // 2)
+    facts, width = list(facts), max(40, shutil.get_terminal_size().columns)
+    left = min(max((len(name) for name, _ in facts), default=0), width // 2)
+    wrap = textwrap.TextWrapper(width, subsequent_indent=" " * (left + 4), break_on_hyphens=False)
     lines = [style(f"{title}:")] if facts else []
-    for name, value in facts.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value or "-")
-        lines += textwrap.wrap(
-            text,
-            width,
-            initial_indent=f"  {name:<{left}}  ",
-            subsequent_indent=" " * (left + 4),
-            break_on_hyphens=False,
-        )
+    for name, value in facts:
+        wrap.initial_indent = f"  {name:<{left}}  "
+        text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value or "-")
+        lines += wrap.wrap(text or "-")
     return lines
 
 
@@ -145,59 +122,34 @@ def invariant_lines(report: Report) -> Iterator[str]:
             yield text if line.ok else red(text)
 
 
-def name_of(line: Comparison) -> str:
-    """Return an invariant and its mode."""
-    return f"{line.invariant} ({line.reduction})"
-
-
-def call_of(line: Comparison) -> str:
-    """Return an invariant with the variant and backend of its first mismatch, if they say more."""
-    first = first_of(line)
-    names = [first.variant] * (first.variant not in ("all", "on")) + [first.backend] * bool(
-        first.backend
-    )
-    return ", ".join([name_of(line), *([" on ".join(names)] if names else [])])
-
-
-def first_of(line: Comparison) -> Mismatch:
-    """Return the first mismatch of a broken line."""
-    assert line.first is not None
-    return line.first
-
-
-def groups_of(line: Comparison) -> str:
-    """Return backends and variants in braces; the first ones agree with the reference."""
-    if not line.cases:
-        return "unchecked"
+def groups_of(line: Comparison) -> tuple[str, str]:
+    """Return an invariant, and its backends and variants in braces, the reference's first."""
     groups = ((label.replace(", ", " and ") for label in group) for group in line.groups)
-    return " ".join("{" + ", ".join(group) + "}" for group in groups)
+    text = " ".join("{" + ", ".join(group) + "}" for group in groups)
+    return f"{line.invariant} ({line.reduction})", text if line.cases else "unchecked"
 
 
-def details_of(line: Comparison) -> dict[str, str]:
+def summary_of(line: Comparison) -> tuple[str, str]:
+    """Return where the first mismatch of a line is, and what it is."""
+    assert line.first is not None
+    variant, backend, part = line.first.variant, line.first.backend, line.first.part
+    call = " on ".join(name for name in (variant, backend) if name not in ("all", "on", ""))
+    got, expected = (textwrap.shorten(one, 40) for one in (line.first.got, line.first.expected))
+    where = f"{line.invariant} ({line.reduction})" + (f", {call}" if call else "")
+    return where, f"{'' if part == 'error' else f'{part} '}{got}, not {expected}"
+
+
+def details_of(line: Comparison) -> list[tuple[str, str]]:
     """Return a mismatch in full: how to make the row and draw from it, and both results."""
-    first = first_of(line)
-    part = "" if first.part == "error" else f"{first.part} "
-    return {
-        "made by": f"from fastsample.verification.cases import {first.case.partition('(')[0]}",
-        "row": f"{first.case}.rows[{first.row}]  # {first.kind}",
-        "parameters": keywords_of(first),
-        "expected": part + first.expected,
-        "got": part + first.got,
-    }
-
-
-def keywords_of(first: Mismatch) -> str:
-    """Return the parameters of a draw as arguments."""
-    return ", ".join(f"{name}={value!r}" for name, value in first.parameters.items())
-
-
-def summary_of(line: Comparison) -> str:
-    """Return a mismatch in a few words."""
-    first = first_of(line)
-    got, expected = (textwrap.shorten(text, 40) for text in (first.got, first.expected))
-    return (
-        f"{got}, not {expected}" if first.part == "error" else f"{first.part} {got}, not {expected}"
-    )
+    assert line.first is not None
+    first, part = line.first, "" if line.first.part == "error" else f"{line.first.part} "
+    return [
+        ("made by", f"from fastsample.verification.cases import {first.case.partition('(')[0]}"),
+        ("row", f"{first.case}.rows[{first.row}]  # {first.kind}"),
+        ("parameters", ", ".join(f"{name}={value!r}" for name, value in first.parameters.items())),
+        ("expected", part + first.expected),
+        ("got", part + first.got),
+    ]
 
 
 def baseline_of(line: Comparison) -> str:
@@ -205,8 +157,7 @@ def baseline_of(line: Comparison) -> str:
     count = f"{line.mismatches:,} of {line.tokens:,}"
     if line.first is None:
         return count
-    row = f"{line.first.case}.rows[{line.first.row}]"
-    return f"{count}; the first: {summary_of(line)}, {row} with {keywords_of(line.first)}"
+    return f"{count}; the first: {summary_of(line)[1]}, {line.first.case}.rows[{line.first.row}]"
 
 
 def wrong_backend(report: Report) -> str | None:
@@ -214,24 +165,29 @@ def wrong_backend(report: Report) -> str | None:
 
     Calls that name no engine have the default one, which has a name as well.
     """
-    wrong = {
-        backend
-        for line in report.invariants
-        for (_, backend), digest in line.deviations.items()
-        if digest
-    }
+    found = [item for line in report.invariants for item in line.deviations.items()]
+    wrong = {backend for (_, backend), digest in found if digest}
     default = f"native {report.environment['isa']}"
-    if default in report.backends and "default" in wrong:
+    if default in report.environment["backends"] and "default" in wrong:
         wrong = wrong - {"default"} | {default}
     return wrong.pop() if len(wrong) == 1 else None
 
 
+def alternative(report: Report, common: str) -> str:
+    """Return what to draw with while something is broken: a backend that agrees here."""
+    natives = (name for name in report.environment["backends"] if name.startswith("native"))
+    other = next((name for name in natives if name != common), "")
+    if common.startswith("native ") and other:
+        return f'FASTSAMPLE_ISA={other.partition(" ")[2]}, or engine="reference"'
+    return 'engine="native"' if common and other else 'engine="reference"'
+
+
 def verdict(report: Report, common: str | None) -> list[str]:
     """Return the end of the page: what to do, the counts, and the fingerprint."""
-    compared = f"{sum(line.mismatches for line in report.invariants):,} mismatches in "
-    compared += f"{report.tokens:,} tokens compared"
-    size = f"({report.rows:,} rows, {report.logits:,} logits, {report.seconds:.1f} s, "
-    size += f"--seed {report.seed})"
+    mismatches = sum(line.mismatches for line in report.invariants)
+    compared = f"{mismatches:,} mismatches in {report.tokens:,} tokens compared"
+    size = f"{report.rows:,} rows, {report.logits:,} logits, {report.seconds:.1f} s"
+    size = f"({size}, --seed {report.seed})"
     if not report.ok:
         broken = sum(not line.ok for line in report.invariants)
         return [
@@ -241,23 +197,7 @@ def verdict(report: Report, common: str | None) -> list[str]:
             red(f"{broken} of {len(report.invariants)} invariants broken: {compared}"),
             red(f"{size}; no fingerprint, as results differ"),
         ]
-    of_logits = report.logits_fingerprint
-    return [
-        typer.style(f"All results are equal: {compared}", bold=True),
-        size,
-        f"fingerprint {spaced(report.fingerprint)}",
-        *([f"of these logits {spaced(of_logits)}"] if of_logits is not None else []),
-    ]
-
-
-def alternative(report: Report, common: str) -> str:
-    """Return what to draw with while something is broken: a backend that agrees here."""
-    others = [one for one in report.backends if one.startswith("native") and one != common]
-    if common.startswith("native ") and others:
-        return f'FASTSAMPLE_ISA={others[0].partition(" ")[2]}, or engine="reference"'
-    return 'engine="native"' if common and others else 'engine="reference"'
-
-
-def spaced(fingerprint: str) -> str:
-    """Return the first 24 digits of a hash, in groups of four."""
-    return " ".join(fingerprint[at : at + 4] for at in range(0, 24, 4))
+    prints = {"fingerprint": report.fingerprint, "of these logits": report.logits_fingerprint}
+    spaced = {name: " ".join(textwrap.wrap(one[:24], 4)) for name, one in prints.items() if one}
+    ok = typer.style(f"All results are equal: {compared}", bold=True)
+    return [ok, size, *(f"{name} {text}" for name, text in spaced.items())]

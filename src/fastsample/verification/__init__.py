@@ -48,9 +48,8 @@ def verify(
 
     Results are compared bit for bit with the reference's over engines, instruction sets, thread
     counts, batches, dtypes, strides, copies, flush-to-zero, shards and permutations of the
-    vocabulary: first in fixed cases, then with your logits, then in random cases until the time is
-    over. Torch, where it is installed, is checked in a forked process at the same time, so that
-    nothing changes for torch in this one.
+    vocabulary: in fixed cases, with your logits, then in random cases until the time is over. Torch
+    is checked in a forked process, so that nothing changes for torch in this one.
 
     Parameters
     ----------

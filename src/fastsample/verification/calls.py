@@ -66,8 +66,8 @@ class Backend(NamedTuple):
 
     @property
     def record(self) -> EngineRecord:
-        """What its engine can do; loads the engine."""
-        return ENGINES[resolve(self.engine, self.isa).name]
+        """What its engine can do."""
+        return ENGINES[self.engine or resolve().name]
 
     @property
     def options(self) -> dict[str, Any]:

@@ -14,33 +14,19 @@ from .calls import FUNCTIONS, PER_KEPT_TOKEN, PER_MODE, Check, Results
 from .cases import Case
 from .rows import Array
 
-COUNTED = dict.fromkeys(FUNCTIONS, "function_values") | {
-    "token": "tokens",
-    "masses": "masses",
-    "logprob": "logprobs",
-    "top_logprobs": "logprobs",
-}
+COUNTED = {"token": "tokens", "masses": "masses"}
 """What the values of an array are counted as."""
+COUNTED |= dict.fromkeys(("logprob", "top_logprobs"), "logprobs")
+COUNTED |= dict.fromkeys(FUNCTIONS, "function_values")
 
 
 @dataclass(frozen=True)
 class Mismatch:
     """A result that differs from the reference's, with everything needed to reproduce it.
 
-    Attributes
-    ----------
-    variant, backend : str
-        The variant of the call, and the engine with its instruction set.
-    case : str
-        An expression of ``fastsample.verification.cases`` that makes the rows.
-    row : int
-    kind : str
-        The kind of row, and its vocabulary.
-    parameters : dict
-        Arguments of `sample`: stages, seed, position, stream and reduction.
-    part : str
-        Name of the array that differs, as "token" or "masses"; "error" for an exception.
-    expected, got : str
+    `case` is an expression of ``fastsample.verification.cases``, `row` one of its rows, and
+    `parameters` are arguments of `sample`. `part` names the array that differs, as "token" or
+    "masses"; it is "error" for an exception.
     """
 
     variant: str
@@ -58,20 +44,9 @@ class Mismatch:
 class Comparison:
     """All comparisons of one invariant in one reduction mode.
 
-    Attributes
-    ----------
-    invariant, reduction : str
-    cases : int
-        How many cases it was checked on.
-    tokens, masses, logprobs, function_values : int
-        How many of each were compared with the reference's.
-    mismatches, errors : int
-        How many of these differ; and how many calls raised, each of which is a mismatch too.
-    seconds : float
-        Summed over this process and the worker.
-    first : Mismatch or None
-    deviations : dict
-        For each variant and backend a hash of all results that differ; "" for none.
+    Counted are the cases; the tokens, masses, log-probabilities and values of functions that were
+    compared; and those that differ, with the calls that raised. `first` is the first mismatch, and
+    `seconds` are summed over this process and the worker.
     """
 
     invariant: str
@@ -86,6 +61,7 @@ class Comparison:
     seconds: float = 0.0
     first: Mismatch | None = None
     deviations: dict[tuple[str, str], str] = field(default_factory=dict)
+    """For each variant and backend a hash of all results that differ; "" for none."""
 
     @property
     def ok(self) -> bool:
@@ -199,10 +175,8 @@ class Report:
         Samplers without guarantees, which do not count for `ok`: the reduction "fast" and a plain
         float32 softmax; their mismatches are draws that differ from exact.
     environment : dict
-        What the result holds for: versions, processor, instruction sets, engines, threads, dtypes;
-        and as ``not_covered`` what was not checked, and why.
-    backends : tuple of str
-        Every engine and instruction set that was checked.
+        What the result holds for: `fastsample.info()` and more; ``backends``, the engines that were
+        checked; ``not_covered``, what was not checked, and why.
     fingerprint : str
         Hash of all tokens and masses of the fixed cases: equal on every machine where `ok`.
     logits_fingerprint : str or None
@@ -220,7 +194,6 @@ class Report:
     invariants: tuple[Comparison, ...]
     baselines: tuple[Comparison, ...]
     environment: dict[str, Any]
-    backends: tuple[str, ...]
     fingerprint: str
     logits_fingerprint: str | None
     tokens: int

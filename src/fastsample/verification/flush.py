@@ -14,13 +14,7 @@ _WORDS = 64
 
 
 def flushes() -> bool:
-    """Return whether a denormal product is 0 in this thread.
-
-    Examples
-    --------
-    >>> flushes()
-    False
-    """
+    """Return whether a denormal product is 0 in this thread."""
     with np.errstate(under="ignore"):
         product = np.array([1e-38], dtype=np.float32) * np.float32(0.25)
     return not bool(product.view(np.uint32)[0])

@@ -18,13 +18,7 @@ T = TypeVar("T")
 
 
 class RandomWords:
-    """Random 64-bit words from a seed, and exact choices by them.
-
-    Examples
-    --------
-    >>> RandomWords(7).pick((1, 2, 3)) == RandomWords(7).pick((1, 2, 3))
-    True
-    """
+    """Random 64-bit words from a seed, and exact choices by them."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.Philox(key=seed)
@@ -79,9 +73,8 @@ def _masked(random: RandomWords, size: int, one_in: int) -> Array:
     return row
 
 
-def _peaked(random: RandomWords, size: int) -> Array:
-    row = bell(random, size)
-    row[random.below(size)] = random.pick((20.0, 60.0, 1e30))
+def _set(row: Array, value: float, at: Any) -> Array:
+    row[at] = value
     return row
 
 
@@ -92,17 +85,9 @@ def _clustered(random: RandomWords, size: int) -> Array:
     return row
 
 
-def _at_mass_zero(random: RandomWords, size: int) -> Array:
-    row = _exact(_integers(random, size) - (28 << 16) - (27 << 10), -16)
-    row[random.below(size)] = 0
-    return row
-
-
 def _denormal(random: RandomWords, size: int) -> Array:
-    row = _of_bits(random.words(size) & np.uint64(0x807FFFFF))
-    row[random.one_in(8, size)] = -0.0
-    row[random.one_in(16, size)] = random.pick((0.0, 0.5, 2.0**-126))
-    return row
+    row = _set(_of_bits(random.words(size) & np.uint64(0x807FFFFF)), -0.0, random.one_in(8, size))
+    return _set(row, random.pick((0.0, 0.5, 2.0**-126)), random.one_in(16, size))
 
 
 def _any_bits(random: RandomWords, size: int) -> Array:
@@ -126,13 +111,17 @@ KINDS: dict[str, Callable[[RandomWords, int], Array]] = {
     "flat": lambda random, size: np.full(
         size, random.pick((0.0, -0.0, -3.5, 1e-40, 3e38)), np.float32
     ),
-    "peaked": _peaked,
+    "peaked": lambda random, size: _set(
+        bell(random, size), random.pick((20.0, 60.0, 1e30)), random.below(size)
+    ),
     # A steep start, and masses down to 0.
     "long tail": lambda random, size: _exact(-((_integers(random, size) >> 6) ** 2), -16),
     # The largest logits next to each other.
     "clustered": _clustered,
     # All but the top token where masses vanish at temperature 1.
-    "at mass zero": _at_mass_zero,
+    "at mass zero": lambda random, size: _set(
+        _exact(_integers(random, size) - (28 << 16) - (27 << 10), -16), 0, random.below(size)
+    ),
     "denormal": _denormal,
     "any bits": _any_bits,
     "ascending": lambda random, size: np.sort(bell(random, size)),

@@ -8,22 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from fastsample.engines import TENSOR_ENGINES
 
-from . import cases
-from .backends import FULL_EVERY, FULL_FROM, Engine, find_engines, refusal, threads_allowed
+from . import backends, cases
 from .baselines import PLAIN, plain_checks
 from .calls import Backend, PublicApi, Results
-from .cases import Case
 from .comparison import Comparison, Report
-from .environment import describe_environment
 from .invariants import DRAWS_ALONE, FLAT_DRAWS, INVARIANTS, draws, expected_results
 from .rows import Array, RandomWords
 from .worker import NoForkError, forked
@@ -40,10 +35,11 @@ WORKER_PATIENCE = 600.0
 
 @dataclass
 class Verification:
-    """A run: what to check, and the comparisons so far; the worker's part of it where `is_worker`.
+    """A run: what to check, and the comparisons so far.
 
-    `seconds`, `seed`, `quick`, `logits` and `progress` are those of `fastsample.verify`. `engines`
-    are all that can be checked on this machine, unless they are passed.
+    `seconds`, `seed`, `quick`, `logits` and `progress` are those of `fastsample.verify`. Engines of
+    tensors are checked by the worker, another `Verification` in a forked process: torch takes
+    seconds to load, its threads do not survive a fork, and how many it has is the user's choice.
     """
 
     seconds: float = 1.0
@@ -53,37 +49,32 @@ class Verification:
     valid_rows: Sequence[int] = ()
     progress: Callable[[float, int], None] | None = None
     api: PublicApi = field(default_factory=PublicApi)
-    engines: list[Engine] = field(default_factory=list)
+    engines: list[backends.Engine] | None = None
     is_worker: bool = False
 
     def __post_init__(self) -> None:
-        self.started, self.cases = perf_counter(), Counter[str]()
-        self.not_covered: dict[str, str] = {}
-        self.rows = self.n_logits = self.largest = 0
-        if not self.engines:
-            self.engines, self.not_covered = find_engines(self.quick)
-        self.modes = [mode for mode in MODES if self.backends(mode)]
+        self.started = perf_counter()
+        found, self.not_covered = backends.find_engines(self.quick)
+        found = found if self.engines is None else self.engines
+        self.of_worker = [one for one in found if one[0] in TENSOR_ENGINES]
+        here = [one for one in found if one not in self.of_worker] or [("reference", None)]
+        self.checked = self.of_worker if self.is_worker else here
+        self.sizes: list[tuple[str, int, int]] = []
+        """Origin, rows and vocabulary of each case."""
         kinds = [(mode, one.name) for mode in MODES for one in INVARIANTS if mode in one.modes]
         self.comparisons = {(mode, name): Comparison(name, mode) for mode, name in kinds}
-        fast = [f"fast, {backend.label}" for backend in self.backends("fast")]
-        self.baselines = {name: Comparison(name, "fast") for name in fast}
-        self.baselines[PLAIN] = Comparison(PLAIN, "exact")
+        fast = {f"fast, {one.label}": "fast" for one in self.backends("fast")} | {PLAIN: "exact"}
+        self.baselines = {name: Comparison(name, mode) for name, mode in fast.items()}
 
     def backends(
-        self, mode: str, case: Case | None = None, with_default: bool = False
+        self, mode: str, case: cases.Case | None = None, with_default: bool = False
     ) -> list[Backend]:
         """Return the backends to check here that have a reduction mode, and the case's stages."""
-        engines = [one for one in self.engines if (one[0] in TENSOR_ENGINES) == self.is_worker]
-        if not self.is_worker:
-            engines = (engines or [("reference", None)]) + [(None, None)] * with_default
+        found = [Backend(self.api, name, isa, mode) for name, isa in self.checked]
+        if with_default and not self.is_worker:
+            found.append(Backend(self.api, None, None, mode))
         ops = case.ops if case is not None else set()
-        backends = [Backend(self.api, name, isa, mode) for name, isa in engines]
-        return [one for one in backends if mode in one.record.reductions and ops <= one.record.ops]
-
-    def leave_out(self, reasons: dict[str, str]) -> None:
-        """Do not check some engines, and report why."""
-        self.engines = [engine for engine in self.engines if engine[0] not in reasons]
-        self.not_covered |= reasons
+        return [one for one in found if mode in one.record.reductions and ops <= one.record.ops]
 
     @property
     def elapsed(self) -> float:
@@ -97,54 +88,53 @@ class Verification:
 
     def run(self) -> Report:
         """Check everything, in the worker too where there are engines for it."""
-        names = [name for name, _ in self.engines if name in TENSOR_ENGINES]
-        with threads_allowed(), ExitStack() as stack:
-            result = None
+        names, result = [name for name, _ in self.of_worker], None
+        with backends.threads_allowed(), ExitStack() as stack:
             try:
                 if names:
-                    result = stack.enter_context(forked(partial(self._work, names, os.getpid())))
+                    worker = replace(self, engines=self.of_worker, is_worker=True)
+                    result = stack.enter_context(forked(worker.work))
             except NoForkError as reason:
                 why = f"it is checked in a forked process, and {reason}"
-                self.leave_out(dict.fromkeys(names, why))
+                self._leave_out(dict.fromkeys(names, why))
             fingerprints = self.check_fixed()
             self.check_random(LEAST_RANDOM)
-            if result is not None:
-                self._merge(result, names)
+            try:
+                reasons, comparisons = result(WORKER_PATIENCE) if result else ({}, {})
+                self._leave_out(reasons)
+                for key, comparison in comparisons.items():
+                    self.comparisons[key].add(comparison)
+            except RuntimeError as error:
+                case = cases.small_case(0)
+                self.comparisons["exact", FIRST].fail(case, error, "worker", ", ".join(names))
         return self.report(*fingerprints)
 
-    def _work(self, names: list[str], parent: int) -> tuple[dict[str, str], Any]:
+    def _leave_out(self, reasons: dict[str, str]) -> None:
+        """Report why engines of the worker are not checked."""
+        self.of_worker = [one for one in self.of_worker if one[0] not in reasons]
+        self.not_covered |= reasons
+
+    def work(self) -> tuple[dict[str, str], dict[tuple[str, str], Comparison]]:
         """In the worker: check the same cases; random ones as far as the time goes, if not quick.
 
         Returns why engines cannot be used, and the comparisons.
         """
-        use_one_thread()
-        reasons = {name: why for name in names if (why := refusal(name))}
-        if len(reasons) == len(names):
-            return reasons, {}
-        engines = [engine for engine in self.engines if engine[0] not in reasons]
+        parent = os.getppid()
 
         def progress(share: float, tokens: int) -> None:
             """End with the process that waits for the result."""
             if os.getppid() != parent:
                 os._exit(1)
 
-        worker = replace(self, engines=engines, progress=progress, is_worker=True)
-        worker.check_fixed()
-        if not self.quick:
-            worker.check_random(0)
-        return reasons, worker.comparisons
-
-    def _merge(self, result: Callable[[float], Any], names: list[str]) -> None:
-        """Add the comparisons of the worker; where it failed, that is a mismatch."""
-        try:
-            reasons, comparisons = result(WORKER_PATIENCE)
-        except RuntimeError as error:
-            first = self.comparisons["exact", FIRST]
-            first.fail(cases.small_case(0), error, "worker", ", ".join(names))
-            return
-        self.leave_out(reasons)
-        for key, comparison in comparisons.items():
-            self.comparisons[key].add(comparison)
+        use_one_thread()
+        reasons = {name: why for name, _ in self.checked if (why := backends.refusal(name))}
+        self.checked = [one for one in self.checked if one[0] not in reasons]
+        self.progress = progress
+        if self.checked:
+            self.check_fixed()
+            if not self.quick:
+                self.check_random(0)
+        return reasons, self.comparisons
 
     def check_fixed(self) -> tuple[str, str | None]:
         """Check the fixed cases, then those of the user's logits; returns their fingerprints."""
@@ -155,28 +145,27 @@ class Verification:
         self.check(cases.flat_case(FLAT_DRAWS), "flat")
         return fingerprint, of_logits
 
-    def fingerprint(self, some_cases: Sequence[Case], origin: str = "fixed") -> str:
+    def fingerprint(self, some_cases: Sequence[cases.Case], origin: str = "fixed") -> str:
         """Check cases, and hash the tokens, kept sets and masses of the first backend."""
         digest = hashlib.sha256()
         for results in (found for case in some_cases for found in self.check(case, origin)):
-            arrays = [
-                results[name] for name in ("token", "kept_tokens", "masses") if name in results
-            ]
             if "kept_size" in results:
-                arrays.append(np.append(0, np.cumsum(results["kept_size"])))
-            for array in arrays:
-                digest.update(array.astype("<i8").tobytes())
+                results["offsets"] = np.append(0, np.cumsum(results["kept_size"]))
+            for name in ("token", "kept_tokens", "masses", "offsets"):
+                digest.update(results.get(name, np.empty(0)).astype("<i8").tobytes())
         return digest.hexdigest()
 
     def check_random(self, least: int) -> None:
         """Check random cases until the time is over: `least` at least, and with time for them."""
         end = max(self.seconds, self.elapsed + (LEAST_SHARE * self.seconds if least else 0))
+        made = 0
         for origin, case in self.random_cases():
-            if self.cases["random"] >= least and self.elapsed >= end:
+            if made >= least and self.elapsed >= end:
                 break
             self.check(case, origin)
+            made += origin == "random"
 
-    def random_cases(self) -> Iterator[tuple[str, Case]]:
+    def random_cases(self) -> Iterator[tuple[str, cases.Case]]:
         """Yield cases with their origin without end, every other one of the user's rows, if any."""
         for at in count():
             number = (self.seed << 32 | cases.FIRST_RANDOM) + at
@@ -187,18 +176,15 @@ class Verification:
                 chosen = [random.pick(self.valid_rows) for _ in range(LOGITS_AT_ONCE)]
                 yield "logits", cases.logits_case(self.logits, chosen, number)
 
-    def check(self, case: Case, origin: str = "fixed") -> list[Results]:
+    def check(self, case: cases.Case, origin: str = "fixed") -> list[Results]:
         """Check all invariants of a case; returns the first backend's results in each mode."""
         invariants = INVARIANTS if origin != "flat" else (DRAWS_ALONE,)
         if self.is_worker and self.quick:
-            is_full = self.cases.total() % FULL_EVERY == FULL_FROM
+            is_full = len(self.sizes) % backends.FULL_EVERY == backends.FULL_FROM
             case, invariants = case.few(), invariants if is_full else invariants[:1]
-        self.cases[origin] += 1
-        self.rows += len(case.rows)
-        self.n_logits += case.rows.size
-        self.largest = max(self.largest, case.vocabulary)
+        self.sizes.append((origin, *case.rows.shape))
         found = []
-        for mode in self.modes:
+        for mode in filter(self.backends, MODES):
             try:
                 expected = expected_results(case, mode)
             except Exception as error:
@@ -220,24 +206,24 @@ class Verification:
 
     def report(self, fingerprint: str = "", logits_fingerprint: str | None = None) -> Report:
         """Return the results so far."""
-        lines = tuple(self.comparisons.values())
+        lines, largest = tuple(self.comparisons.values()), max([0, *(one[2] for one in self.sizes)])
         empty = [f"{line.invariant}, {line.reduction}" for line in lines if not line.covered]
         not_covered = self.not_covered | dict.fromkeys(empty, "nothing was compared")
-        not_covered[f"vocabularies above {self.largest:,}"] = "the largest that was checked"
-        engines = self.engines or [("reference", None)]
+        not_covered[f"vocabularies above {largest:,}"] = "the largest that was checked"
+        engines = self.checked + ([] if self.is_worker else self.of_worker)
+        checked = [Backend(self.api, *engine, "exact") for engine in engines]
         compared = all(self.comparisons[mode, FIRST].tokens for mode in MODES)
         return Report(
             ok=compared and all(line.ok for line in lines),
             invariants=lines,
             baselines=tuple(self.baselines.values()),
-            environment=describe_environment(engines, not_covered),
-            backends=tuple(Backend(self.api, *engine, "exact").label for engine in engines),
+            environment=backends.describe_environment(checked, not_covered),
             fingerprint=fingerprint,
             logits_fingerprint=logits_fingerprint,
             tokens=self.tokens,
-            rows=self.rows,
-            logits=self.n_logits,
-            cases=dict(self.cases),
+            rows=sum(rows for _, rows, _ in self.sizes),
+            logits=sum(rows * size for _, rows, size in self.sizes),
+            cases=dict(Counter(origin for origin, _, _ in self.sizes)),
             seed=self.seed,
             seconds=round(self.elapsed, 3),
         )

@@ -23,13 +23,7 @@ FEW = 8
 
 
 def uniforms(rng: dict[str, int], count: int) -> list[int]:
-    """Return U of rule 6 for draws on successive streams.
-
-    Examples
-    --------
-    >>> uniforms({"seed": 7, "position": 0, "stream": 3}, 2)[1] == reference.uniform(7, 0, 4)
-    True
-    """
+    """Return U of rule 6 for draws on successive streams."""
     streams: Any = np.arange(rng["stream"], rng["stream"] + count, dtype=np.uint64)
     counter = (rng["position"] % 2**32, rng["position"] >> 32, streams, 0)
     key = (rng["seed"] % 2**32, rng["seed"] >> 32)
@@ -38,13 +32,7 @@ def uniforms(rng: dict[str, int], count: int) -> list[int]:
 
 
 def draw_tokens(tokens: Array, masses: Array, numbers: Sequence[int]) -> Array:
-    """Return the tokens that these U draw in exact; kept tokens come in any order.
-
-    Examples
-    --------
-    >>> draw_tokens(np.array([5, 3]), np.array([2**40, 2**40], np.uint64), [2**63 - 1, 2**63])
-    array([3, 5])
-    """
+    """Return the tokens that these U draw in exact; kept tokens come in any order."""
     ascending = np.argsort(tokens)
     running = np.cumsum(masses[ascending], dtype=np.uint64)
     shares = np.array([u * int(running[-1]) >> 64 for u in numbers], np.uint64)
@@ -89,51 +77,38 @@ def merged(backend: Backend, case: Case, count: int) -> Results:
     ends = [case.vocabulary * at // count for at in range(count + 1)]
     parts = [case.rows[:, start:stop] for start, stop in pairwise(ends)]
     largest = np.max([reference.read(part).max(axis=1) for part in parts], axis=0)
-    shards = [_weigh(backend, case, parts[n], ends[n], largest) for n in range(count)]
-    rows = []
-    for b in range(len(case.rows)):
-        row = join([shard[b] for shard in shards])
-        tokens, masses = _filtered(row, **case.filters(b))
-        drawn = draw_tokens(tokens, masses, uniforms(case.rng(b), FEW))
-        rows.append({"token": drawn, "kept_size": len(tokens), "total": masses.sum()})
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-
-def _weigh(backend: Backend, case: Case, part: Array, start: int, largest: Array) -> list[Results]:
-    """Return tokens, masses and logits of each row of a shard, and how many tokens min_p keeps.
-
-    The largest logit of all shards is appended, so that masses are relative to it.
-    """
-    rows = np.concatenate([part, largest[:, None]], axis=1)
     temperature, min_p = case.settings["temperature"], case.settings["min_p"]
     settings = OFF | {"temperature": np.where(temperature == 0, 1.0, temperature)}
-    found = backend.kept_set(rows, settings)
-    passed = backend.kept_set(rows, settings | {"min_p": min_p}) if np.any(min_p) else found
-    shard = []
-    for row, count in zip(split(found), passed["kept_size"], strict=True):
-        inside = row["kept_tokens"] < part.shape[1]
-        own = {name: row[name][inside] for name in PER_KEPT_TOKEN}
-        shard.append(own | {"tokens": own["kept_tokens"] + start, "passed": np.array([count - 1])})
-    return shard
+    shards: list[list[Results]] = [[] for _ in case.rows]
+    for part, start in zip(parts, ends, strict=False):
+        # Masses are relative to the largest logit, which is appended, and left out afterwards.
+        rows = np.concatenate([part, largest[:, None]], axis=1)
+        found = backend.kept_set(rows, settings)
+        passed = backend.kept_set(rows, settings | {"min_p": min_p}) if np.any(min_p) else found
+        for b, row in enumerate(split(found)):
+            inside = row["kept_tokens"] < part.shape[1]
+            own = {name: row[name][inside] for name in PER_KEPT_TOKEN}
+            own["kept_tokens"] += start
+            shards[b].append(own | {"passed": passed["kept_size"][b : b + 1] - 1})
+    results = []
+    for b, of_row in enumerate(shards):
+        tokens, masses = _filtered(join(of_row), **case.filters(b))
+        drawn = draw_tokens(tokens, masses, uniforms(case.rng(b), FEW))
+        results.append({"token": drawn, "kept_size": len(tokens), "total": masses.sum()})
+    return {name: np.array([row[name] for row in results]) for name in results[0]}
 
 
 def _filtered(
     row: Results, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> tuple[Array, Array]:
-    """Return the tokens of a row that the filters keep, and their masses.
-
-    `min_p` is not used: the row has the number of tokens that it keeps, by shard.
-    """
-    ranked = np.lexsort((row["tokens"], -row["logits"]))
-    tokens, masses = row["tokens"][ranked], row["masses"][ranked]
+    """Return the kept tokens and their masses; "passed" has how many min_p keeps of each shard."""
+    ranked = np.lexsort((row["kept_tokens"], -row["logits"]))
+    tokens, masses = row["kept_tokens"][ranked], row["masses"][ranked]
     if reference.to_float32(temperature) == 0:
         return tokens[:1], np.full(1, 2**reference.TOP_MASS_BITS, np.uint64)
     kept = min(len(tokens), top_k) if top_k else len(tokens)
     if reference.to_float32(top_p) != 1:
-        share = max(0, int(reference.to_float32(top_p) * 2.0**31) - 2**10)
-        running = np.cumsum(masses[:kept], dtype=np.uint64)
-        need = -(-share * int(running[-1]) >> 31)
-        kept = int(np.searchsorted(running, np.uint64(need))) + 1 if need else 1
+        kept = reference.REDUCTIONS["exact"].nucleus(tokens[:kept], masses[:kept], top_p)
     kept = max(1, min(kept, int(row["passed"].sum())))
     return tokens[:kept], masses[:kept]
 

@@ -21,8 +21,7 @@ class NoForkError(Exception):
 def forked(task: Callable[[], Any]) -> Iterator[Callable[[float], Any]]:
     """Run `task` in a forked process, which is killed where it outlives the `with` block.
 
-    Yields a function that waits up to so many seconds for the result. It raises RuntimeError where
-    the process raised, ended without a result or was too slow.
+    Yields a function that waits so many seconds for the result, or raises RuntimeError.
     """
     source, sink = multiprocessing.Pipe(duplex=False)
     try:
@@ -44,7 +43,7 @@ def forked(task: Callable[[], Any]) -> Iterator[Callable[[float], Any]]:
 
 
 def run_forked(task: Callable[[], Any]) -> Any:
-    """Return what `task` returns in a forked process; raises as `forked` and its function do."""
+    """Return what `task` returns in a forked process."""
     with forked(task) as result:
         return result(PATIENCE)
 
