@@ -44,14 +44,15 @@ FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
 TYPES_OF_LOOPS = """
 import numpy as np
 from fastsample import log_softmax, sample, softmax
-from fastsample.engines.numba import draw, fixed, float_mode, mass, ordinal, select
+from fastsample.engines.numba import band, draw, fixed, float_mode, mass, ordinal, select
 rows = np.random.default_rng(0).normal(size=(3, 5000)).astype(np.float32)
 frozen = rows.copy()
 frozen.flags.writeable = False
 for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
     for how in ({}, {"temperature": 0.5, "top_k": 50, "top_p": 0.9, "min_p": 0.1},
                 {"top_p": 0.999}, {"top_p": 0.9999, "temperature": 0.2},
-                {"top_k": 4000, "min_keep": 2000}, {"temperature": 0}):
+                {"top_k": 4000, "min_keep": 2000}, {"temperature": 0},
+                {"typical_p": 0.3, "top_n_sigma": 2.5}, {"typical_p": 0.9, "epsilon_cutoff": 0.1}):
         for place in ({"seed": 1, "position": 0}, {"seed": 2**64 - 1, "position": 2**64 - 1}):
             for reduction in ("exact", "fixed"):
                 sample(logits, **how, **place, stream="row", logprobs=2,
@@ -59,7 +60,7 @@ for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
     for reduction in ("exact", "fixed"):
         softmax(logits, reduction=reduction, engine="numba")
         log_softmax(logits, reduction=reduction, engine="numba")
-for module in (draw, fixed, float_mode, mass, ordinal, select):
+for module in (band, draw, fixed, float_mode, mass, ordinal, select):
     for name, loop in vars(module).items():
         if hasattr(loop, "nopython_signatures") and loop.__module__ == module.__name__:
             print(module.__name__, name, len(loop.nopython_signatures))
@@ -105,8 +106,8 @@ def test_every_loop_is_compiled_once() -> None:
 
 
 def test_no_multiply_and_add_is_fused() -> None:
+    from fastsample.engines.numba import band, fixed, mass, select
     from fastsample.engines.numba import draw as draws
-    from fastsample.engines.numba import fixed, mass, select
 
     rows = np.random.default_rng(2).normal(size=(1, 5000)).astype(np.float32)
     for mode in ("exact", "fixed"):
@@ -114,9 +115,11 @@ def test_no_multiply_and_add_is_fused() -> None:
         for top_p in (0.5, 0.9999):
             for temperature in (1.0, 0.2):
                 how = {"top_p": top_p, "temperature": temperature, "reduction": mode}
+                how |= {"typical_p": 0.5, "top_n_sigma": 2.0}
                 fastsample.sample(rows, **how, engine="numba")
-    loops = {mass.weigh_to, mass.write_powers, select.select, draws.draw}
-    loops |= {fixed.add_to, fixed.write_powers_to, fixed.draw_floats, fixed.near_total}
+    loops = {mass.running_mass, mass.write_powers, select.select, draws.draw}
+    loops |= {fixed.running_sum, fixed.write_powers_to, fixed.draw_floats, fixed.near_sum}
+    loops |= {band.deviation_sums, band.information_sums, band.nearest, band.band_ends}
     for loop in loops:
         assert loop.nopython_signatures
         for code in loop.inspect_asm().values():
@@ -155,6 +158,10 @@ CUTS: list[dict[str, Any]] = [
     {"top_k": 3000, "top_p": 0.7, "temperature": 1.7},
     {"min_p": 1e-6, "top_p": 0.9, "stages": ("min_p", "temperature", "top_p"), "temperature": 0.3},
     {"top_p": 0.1, "min_p": 0.9, "min_keep": 4000},
+    *({"typical_p": p} for p in (0.01, 0.5, 0.99999)),
+    {"typical_p": 0.2, "min_keep": 3000},
+    {"top_k": 3000, "typical_p": 0.7, "top_p": 0.9, "temperature": 1.7},
+    {"top_n_sigma": 1.5, "epsilon_cutoff": 1e-4},
 ]
 
 
@@ -186,7 +193,7 @@ def test_a_deep_nucleus_of_fixed_is_not_sorted(top_p: float) -> None:
 # ---------------------------------------------------------------- rows that are written meanwhile
 
 
-LOOKS = ("mass", "masses", "keys", "_kept_of_head", "count", "draw", "first", "key_of_token")
+LOOKS = ("mass", "masses", "keys", "_kept_of_first", "count", "draw", "first", "sort_key_of_token")
 OTHER_LOGITS: dict[str, Any] = {
     "nothing": -np.inf,
     "nan": np.nan,

@@ -49,7 +49,6 @@ registry is the module `engines`; `verification` exports the types of its report
 """
 
 KNOWN_EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("engines.numba.row", "engines.reference"): "the number of min_p is computed in each engine",
     ("verification.backends", "_native"): "the kernels hold the limit of threads",
     ("verification", "inputs.logits"): "checks the rows of the caller",
     ("verification", "params.parameters"): "makes a fresh seed",

@@ -83,14 +83,14 @@ OF_THE_REFERENCE = [
     ),
     Mutant(
         "top_p goes on where the running mass equals what is needed",
-        'np.uint64(need), side="left")) + 1 if need',
-        'np.uint64(need), side="right")) + 1 if need',
+        'np.uint64(need), side="left")) + 1',
+        'np.uint64(need), side="right")) + 1',
         "reference/test_reference.py::test_top_p_need_is_exact_and_rounded_up",
     ),
     Mutant(
         "what top_p needs is rounded down",
-        "need = -((-share * int(running[-1])) >> 31)",
-        "need = (share * int(running[-1])) >> 31",
+        "return max(1, -((-p * total) >> 31))",
+        "return max(1, (p * total) >> 31)",
         "reference/test_borders.py::test_need_is_rounded_up",
     ),
     Mutant(
@@ -105,9 +105,21 @@ OF_THE_REFERENCE = [
         "return np.lexsort((-np.arange(len(keys)), keys)).astype(np.int64)",
         "engines/test_golden.py::test_kept_sets_and_masses",
     ),
+    Mutant(
+        "masses from the top of the row, which a band may have dropped",
+        "how.masses(ordered[first:end], ordered[first], temperature)",
+        "how.masses(ordered[first:end], ordered[0], temperature)",
+        "reference/test_filters.py::test_typical_p_may_drop_the_top_token",
+    ),
 ]
 
 OF_NUMBA = [
+    Mutant(
+        "a band without its border",
+        "while place < size - 1 and (masses[place] < need or counts[place] < least):",
+        "while place < size - 1 and (masses[place] <= need or counts[place] < least):",
+        "engines/test_numba.py::test_cuts_of_many_tokens",
+    ),
     Mutant(
         "the draw stops where the running mass only equals r",
         "            if r < mass:",

@@ -108,7 +108,6 @@ ENGINES = {
             requires=("numba",),
             machines=("x86_64", "amd64", "aarch64", "arm64"),
             package="numba",
-            ops=PREFIX_OPS,
             is_automatic=True,
         ),
         EngineRecord(

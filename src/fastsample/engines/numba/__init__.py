@@ -1,9 +1,9 @@
-"""The loops of the Numba engine: how they are compiled.
+"""How the loops of the Numba engine are compiled.
 
-Its rooms: `mode` (the processor's float mode), `keys` (rules 1 and 3), `mass` (rule 4), `select`
-(cuts by weight), `draws` (rule 6), `adjust` (rule 2, which is NumPy), `row` (one row from its
-logits to its token), `fixed` (the same in rule 8's other modes), `laws` (rule 7). Loops write no
-float maxima, and no float sums but in lanes: others Numba leaves scalar.
+The modules, by section of the rule: `penalties` (2, in NumPy), `ordinal` (1 and 3), `mass` (4),
+`row` (a row and what is cached of it), `select` and `band` (searches of 5), `filters` (5), `draw`
+(6), `logprobs` and `softmax` (7), `fixed` (8), `engine`. `float_mode` sets the processor's float
+mode. Loops write no float maxima, and no float sums but in lanes: Numba leaves others scalar.
 
 Each loop is compiled at its first call, for one set of types: logits come as the bits of float32,
 in a contiguous array that is not writable. No product and sum are fused without `fastmath`.

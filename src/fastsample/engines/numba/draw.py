@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from . import compiled
 from .mass import mass_of
-from .ordinal import BLOCK, Bits, Cut, order_of
+from .ordinal import BLOCK, Bits, Cut, ordinal_of
 
 # Integers of one kind throughout: Numba makes a float64 of int64 and uint64 together.
 LOW = np.uint64(2**32 - 1)
@@ -30,7 +30,7 @@ def uniform(seed: Any, position: Any, stream: Any) -> Any:
 
 
 @compiled
-def high_product(a: Any, b: Any) -> Any:
+def mul_high(a: Any, b: Any) -> Any:
     """High 64 bits of the product of two uint64."""
     a0, a1, b0, b1 = a & LOW, a >> _HALF, b & LOW, b >> _HALF
     middle = a1 * b0 + ((a0 * b0) >> _HALF)
@@ -39,14 +39,14 @@ def high_product(a: Any, b: Any) -> Any:
 
 
 @compiled
-def _token_at(bits: Bits, block: int, r: int, cut: Cut, law: Any) -> Any:
+def _token_at(bits: Bits, block: int, r: int, cut: Cut, scaling: Any) -> Any:
     """Token of a block at which the block's running mass exceeds r; or the last."""
     logits = bits.view(np.float32)
-    order, last = cut
+    ordinal, last = cut
     end = min((block + 1) * BLOCK, len(bits))
     for token in range(block * BLOCK, end):
-        if order_of(bits[token]) >= (order if token <= last else order + 1):
-            mass = mass_of(logits[token], law)
+        if ordinal_of(bits[token]) >= (ordinal if token <= last else ordinal + 1):
+            mass = mass_of(logits[token], scaling)
             if r < mass:
                 return token
             r -= mass
@@ -58,19 +58,19 @@ def draw(
     bits: Bits,
     running: NDArray[np.int64],
     cut: Cut,
-    law: Any,
-    place: Any,
+    scaling: Any,
+    rng_position: Any,
     tokens: NDArray[np.int64],
 ) -> None:
-    """Draw tokens at a place, (seed, position, stream), and on the streams after it.
+    """Draw tokens at (seed, position, stream), and on the streams after it.
 
-    `running` is that of `weigh_to` for the same cut and law.
+    `running` is that of `running_mass` for the same cut and scaling.
     """
-    seed, position, stream = place
+    seed, position, stream = rng_position
     total = np.uint64(running[-1])
     for n in range(len(tokens)):
         u = uniform(seed, position, (stream + np.uint64(n)) & LOW)
-        r = np.int64(high_product(u, total))
+        r = np.int64(mul_high(u, total))
         block = np.searchsorted(running, r, side="right")
         before = running[block - 1] if block else np.int64(0)
-        tokens[n] = _token_at(bits, block, r - before, cut, law)
+        tokens[n] = _token_at(bits, block, r - before, cut, scaling)

@@ -1,8 +1,8 @@
-"""Rule 4 in loops: integer masses, each float32 operation rounded on its own.
+"""Section 4 in loops: integer masses, each float32 operation rounded on its own.
 
-Logits need not be read by rule 1 first, as the row's top has been: taking a denormal for 0 moves y
-by too little to change p, which then is 1. A law is what turns logits into masses: (top, scale), m
-and s of the rule, both float32.
+Logits need not be read as in section 1 first, as the row's largest has been: reading a denormal as
+0 changes y by too little to change p, which then is 1. A scaling is m and s of the rule, both
+float32.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import compiled
-from .ordinal import BLOCK, LOWEST, Bits, Cut, logit_of, order_of, unread, unread_order
+from .ordinal import BLOCK, LOWEST, Bits, Cut, logit_of, ordinal_of, unread_bound, unread_ordinal
 
 _FLOOR, _LOWEST_NORMAL, _ZERO, _ONE, _TWELVE = (np.float32(x) for x in (-64, -126, 0, 1, 12))
 _WEIGHTLESS, _LEAST = np.float32(-41.0), np.float32(2.0**-64)
@@ -50,16 +50,17 @@ def _power(y: Any) -> Any:
 
 
 @compiled
-def _exponent(logit: Any, law: Any) -> Any:
-    top, scale = law
+def exponent2(logit: Any, scaling: Any) -> Any:
+    """Exponent of a logit to base 2: y of section 4."""
+    top, scale = scaling
     y = (logit - top) * scale
     return y if y > _FLOOR else _FLOOR
 
 
 @compiled
-def float_mass_of(logit: Any, law: Any) -> Any:
+def float_mass_of(logit: Any, scaling: Any) -> Any:
     """Float mass of a token: 2**y, y at least -64."""
-    return _power(_exponent(logit, law))
+    return _power(exponent2(logit, scaling))
 
 
 @compiled
@@ -74,69 +75,69 @@ def _parts(v: Any) -> Any:
 
 
 @compiled
-def mass_of(logit: Any, law: Any) -> Any:
+def mass_of(logit: Any, scaling: Any) -> Any:
     """Mass of a token."""
-    high, low = _parts(float_mass_of(logit, law))
+    high, low = _parts(float_mass_of(logit, scaling))
     return (np.int64(high) << 20) + low
 
 
 @compiled
-def _write_masses(keys: NDArray[np.int64], law: Any, masses: NDArray[np.int64]) -> None:
+def _write_masses(keys: NDArray[np.int64], scaling: Any, masses: NDArray[np.int64]) -> None:
     for i in range(len(keys)):
-        masses[i] = mass_of(logit_of(np.int32(~(keys[i] >> 32))), law)
+        masses[i] = mass_of(logit_of(np.int32(~(keys[i] >> 32))), scaling)
 
 
-def masses_of(keys: NDArray[np.int64], law: Any) -> NDArray[np.int64]:
+def masses_of(keys: NDArray[np.int64], scaling: Any) -> NDArray[np.int64]:
     """Masses of the tokens that have these keys."""
     masses = np.empty(len(keys), np.int64)
-    _write_masses(keys, law, masses)
+    _write_masses(keys, scaling, masses)
     return masses
 
 
 @compiled
-def weightless(order: Any, law: Any) -> Any:
-    """Tell whether tokens of this order, and with them all that come after, have mass 0."""
-    top, scale = law
-    return order < LOWEST or (logit_of(order) - top) * scale < _WEIGHTLESS
+def has_no_mass(ordinal: Any, scaling: Any) -> Any:
+    """Return whether tokens of this ordinal, and so all after them, have mass 0."""
+    top, scale = scaling
+    return ordinal < LOWEST or (logit_of(ordinal) - top) * scale < _WEIGHTLESS
 
 
 @compiled
-def _weigh_from(block: Bits, bound: int, law: Any) -> Any:
-    """Mass of the tokens of a block, or of a part of one, whose order reaches a bound."""
+def _part_mass(block: Bits, bound: int, scaling: Any) -> Any:
+    """Mass of the tokens of a block, or of a part of one, whose ordinal reaches a bound."""
     logits = block.view(np.float32)
-    highs, lows, least = np.int32(0), np.int32(0), unread(bound)
+    highs, lows, least = np.int32(0), np.int32(0), unread_bound(bound)
     for i in range(len(block)):
-        v = float_mass_of(logits[i], law)
-        high, low = _parts(v if unread_order(block[i]) >= least else _ZERO)
+        v = float_mass_of(logits[i], scaling)
+        high, low = _parts(v if unread_ordinal(block[i]) >= least else _ZERO)
         highs, lows = np.int32(highs + high), np.int32(lows + low)
     return (np.int64(highs) << 20) + lows
 
 
 @compiled
-def weigh_to(
+def running_mass(
     bits: Bits,
-    best: NDArray[np.int32],
+    block_max: NDArray[np.int32],
     cut: Cut,
-    law: Any,
+    scaling: Any,
     running: NDArray[np.int64],
 ) -> Any:
-    """Mass of the tokens that a cut keeps, and block by block what it has come to in `running`."""
-    order, token = cut
+    """Mass of the tokens that a cut keeps; its running total, block by block, goes to `running`."""
+    ordinal, token = cut
     total = np.int64(0)
-    for b in range(len(best)):
-        if best[b] >= order and not weightless(best[b], law):
+    for b in range(len(block_max)):
+        if block_max[b] >= ordinal and not has_no_mass(block_max[b], scaling):
             first, end = b * BLOCK, min((b + 1) * BLOCK, len(bits))
             split = min(max(token + 1, first), end)
-            total += _weigh_from(bits[first:split], order, law)
-            total += _weigh_from(bits[split:end], order + 1, law)
+            total += _part_mass(bits[first:split], ordinal, scaling)
+            total += _part_mass(bits[split:end], ordinal + 1, scaling)
         running[b] = total
     return total
 
 
 @compiled
-def write_powers(bits: Bits, law: Any, out: NDArray[np.float32]) -> Any:
+def write_powers(bits: Bits, scaling: Any, out: NDArray[np.float32]) -> Any:
     """Write 2**y of each token, y down to -126 and 0 below; return the row's mass."""
-    top, scale = law
+    top, scale = scaling
     logits = bits.view(np.float32)
     total = np.int64(0)
     for first in range(0, len(bits), BLOCK):
@@ -152,9 +153,9 @@ def write_powers(bits: Bits, law: Any, out: NDArray[np.float32]) -> Any:
 
 
 @compiled
-def write_powers_of(part: Bits, law: Any, out: NDArray[np.float32], masses: Any) -> None:
+def write_powers_of(part: Bits, scaling: Any, out: NDArray[np.float32], masses: Any) -> None:
     """Write 2**y of some tokens as `write_powers` does, and their float masses."""
-    top, scale = law
+    top, scale = scaling
     logits = part.view(np.float32)
     for i in range(len(part)):
         least = _LEAST if part[i] != _BITS_OF_MINUS_INF else _ZERO
@@ -165,10 +166,10 @@ def write_powers_of(part: Bits, law: Any, out: NDArray[np.float32], masses: Any)
 
 
 @compiled
-def write_log_law(
+def write_log_softmax(
     bits: Bits, top: float, temperature: float, log_total: float, out: NDArray[np.float32]
 ) -> None:
     """Write (x - m) / T - ln W of each token, computed in float64."""
     for i in range(len(bits)):
-        logit = np.float64(logit_of(order_of(bits[i])))
+        logit = np.float64(logit_of(ordinal_of(bits[i])))
         out[i] = np.float32((logit - top) / temperature - log_total)

@@ -1,8 +1,9 @@
-"""Rules 1 and 3 as integers: logits in order, tokens as keys, and who is in front of whom.
+"""Sections 1 and 3 as integers: ordinals of logits, sort keys of tokens, and the search by block.
 
-An order is an int32 that ascends with the logit. A key is an int64 that ascends along rule 3's
-order: the inverse of the token's order, then the token. A cut is a key: it keeps the tokens whose
-keys do not exceed it. All loops but the first go by blocks, and open those that may hold such.
+An ordinal is an int32 that ascends with the logit. A sort key is an int64 that ascends along
+section 3's order: the inverse of the token's ordinal, then the token. A cut is a sort key: it keeps
+the tokens whose sort keys do not exceed it. All loops but the first skip the blocks whose maximum
+is below the cut.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from . import compiled
 
 Bits = NDArray[np.int32]
 Cut = tuple[int, int]
-"""A cut in its two parts: an order and a token."""
+"""The two parts of a cut: an ordinal and a token."""
 
 BLOCK = 128
 
@@ -31,91 +32,91 @@ ALL = (~LOWEST << 32) | _LAST
 """The cut that keeps every token above -inf."""
 
 
-def key_of(order: int, token: int = _LAST) -> int:
-    """Key of a token; without one, the last key that has this order.
+def sort_key(ordinal: int, token: int = _LAST) -> int:
+    """Sort key of a token; without one, the last sort key of this ordinal.
 
     Examples
     --------
-    >>> key_of(7, 3) < key_of(7, 4) < key_of(7) < key_of(6, 0)
+    >>> sort_key(7, 3) < sort_key(7, 4) < sort_key(7) < sort_key(6, 0)
     True
     """
-    return (~order << 32) | token
+    return (~ordinal << 32) | token
 
 
-def parts_of(key: int) -> Cut:
-    """Order and token of a key.
+def key_parts(key: int) -> Cut:
+    """Ordinal and token of a sort key.
 
     Examples
     --------
-    >>> parts_of(key_of(-5, 9))
+    >>> key_parts(sort_key(-5, 9))
     (-5, 9)
     """
     return ~(key >> 32), key & _LAST
 
 
 def tokens_of(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Tokens in an array of keys."""
+    """Tokens of an array of sort keys."""
     return keys & _LAST
 
 
 def logits_of(keys: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Logits in an array of keys, as rule 1 reads them.
+    """Logits of an array of sort keys, as section 1 reads them.
 
     Examples
     --------
     >>> bits = np.array([1.5, -2.0, -0.0, -np.inf], np.float32).view(np.int32)
-    >>> logits_of(np.array([key_of(int(order_of(one))) for one in bits]))
+    >>> logits_of(np.array([sort_key(int(ordinal_of(one))) for one in bits]))
     array([ 1.5, -2. ,  0. , -inf], dtype=float32)
     """
-    orders = (~(keys >> 32)).astype(np.int32)
-    logits: NDArray[np.float32] = (orders ^ ((orders >> np.int32(31)) & _SIZE)).view(np.float32)
+    ordinals = (~(keys >> 32)).astype(np.int32)
+    logits: NDArray[np.float32] = (ordinals ^ ((ordinals >> np.int32(31)) & _SIZE)).view(np.float32)
     return logits
 
 
 @compiled
-def unread_order(bits: Any) -> Any:
+def unread_ordinal(bits: Any) -> Any:
     return np.int32(bits ^ ((bits >> np.int32(31)) & _SIZE))
 
 
 @compiled
-def read_order(order: Any) -> Any:
-    """Take the orders of denormals and of -0 for that of 0."""
-    return np.int32(0) if -_DENORMALS <= order < _DENORMALS else np.int32(order)
+def read_ordinal(ordinal: Any) -> Any:
+    """Ordinal of a logit as section 1 reads it: denormals and -0 have that of 0."""
+    return np.int32(0) if -_DENORMALS <= ordinal < _DENORMALS else np.int32(ordinal)
 
 
 @compiled
-def order_of(bits: Any) -> Any:
-    """Order of a logit, from its bits as int32."""
-    return read_order(unread_order(bits))
+def ordinal_of(bits: Any) -> Any:
+    """Ordinal of a logit, from its bits as int32."""
+    return read_ordinal(unread_ordinal(bits))
 
 
 @compiled
-def unread(bound: Any) -> Any:
-    """What an order that is not read must reach, where the read one must reach `bound`."""
+def unread_bound(bound: Any) -> Any:
+    """Bound for ordinals that are not read, where those that are read must reach `bound`."""
     if -_DENORMALS < bound <= 0:
         return np.int32(-_DENORMALS)
     return np.int32(_DENORMALS) if 0 < bound < _DENORMALS else np.int32(bound)
 
 
 @compiled
-def logit_of(order: Any) -> Any:
-    """Logit that has an order."""
-    return np.int32(order ^ ((order >> np.int32(31)) & _SIZE)).view(np.float32)
+def logit_of(ordinal: Any) -> Any:
+    """Logit that has an ordinal."""
+    return np.int32(ordinal ^ ((ordinal >> np.int32(31)) & _SIZE)).view(np.float32)
 
 
 @compiled
 def _extremes(block: Bits) -> Any:
     high, low = _DEEPEST, _HIGHEST
     for i in range(len(block)):
-        order = unread_order(block[i])
-        high = max(high, order)
-        low = min(low, order)
+        ordinal = unread_ordinal(block[i])
+        high = max(high, ordinal)
+        low = min(low, ordinal)
     return high, low
 
 
 @compiled
-def scan(bits: Bits, best: NDArray[np.int32]) -> Any:
-    """Write the best order of each block; return the row's highest and its lowest.
+def scan(bits: Bits, block_max: NDArray[np.int32]) -> Any:
+    """Write the highest ordinal of each block; return the row's highest and its lowest.
 
     NaN is above +inf or below -inf. The lowest is not read: only what is not finite matters there.
     """
@@ -123,53 +124,53 @@ def scan(bits: Bits, best: NDArray[np.int32]) -> Any:
     top, bottom = _DEEPEST, _HIGHEST
     for b in range(full):
         high, low = _extremes(bits[b * BLOCK : (b + 1) * BLOCK])
-        best[b] = read_order(high)
+        block_max[b] = read_ordinal(high)
         top, bottom = max(top, high), min(bottom, low)
-    if full < len(best):
+    if full < len(block_max):
         high, low = _extremes(bits[full * BLOCK :])
-        best[full] = read_order(high)
+        block_max[full] = read_ordinal(high)
         top, bottom = max(top, high), min(bottom, low)
-    return read_order(top), bottom
+    return read_ordinal(top), bottom
 
 
 @compiled
 def _list_part(bits: Bits, first: int, end: int, bound: int, keys: Any, count: int) -> Any:
-    """Write keys from the place `count` on; return where they end."""
-    part, least = bits[first:end], unread(bound)
+    """Write sort keys from the place `count` on; return the place after the last."""
+    part, least = bits[first:end], unread_bound(bound)
     for i in range(len(part)):
-        if unread_order(part[i]) >= least:
-            keys[count] = (~np.int64(order_of(part[i])) << 32) | (first + i)
+        if unread_ordinal(part[i]) >= least:
+            keys[count] = (~np.int64(ordinal_of(part[i])) << 32) | (first + i)
             count += 1
     return count
 
 
 @compiled
-def list_to(bits: Bits, best: NDArray[np.int32], cut: Cut, keys: NDArray[np.int64]) -> Any:
-    """Write the keys of the tokens that a cut keeps, by token; return their number.
+def list_kept(bits: Bits, block_max: NDArray[np.int32], cut: Cut, keys: NDArray[np.int64]) -> Any:
+    """Write the sort keys of the tokens that a cut keeps, by token; return their number.
 
-    -1 where the room in `keys` might not do, which is for all tokens of the blocks it opens.
+    -1 where `keys` might be too short: for all tokens of the blocks that are searched.
     """
-    order, token = cut
+    ordinal, token = cut
     count = np.int64(0)
-    for b in range(len(best)):
-        if best[b] < order:
+    for b in range(len(block_max)):
+        if block_max[b] < ordinal:
             continue
         first, end = b * BLOCK, min((b + 1) * BLOCK, len(bits))
         if count + end - first > len(keys):
             return np.int64(-1)
         split = min(max(token + 1, first), end)
-        count = _list_part(bits, first, split, order, keys, count)
-        count = _list_part(bits, split, end, order + 1, keys, count)
+        count = _list_part(bits, first, split, ordinal, keys, count)
+        count = _list_part(bits, split, end, ordinal + 1, keys, count)
     return count
 
 
 @compiled
-def nth_best(best: NDArray[np.int32], n: int) -> Any:
-    """Order that the best of n blocks reach, so that n tokens do; the highest such."""
+def nth_block_max(block_max: NDArray[np.int32], n: int) -> Any:
+    """Highest ordinal that the maxima of n blocks reach: n tokens reach it."""
     low, high = np.int64(_DEEPEST), np.int64(_HIGHEST) + 1
     while high - low > 1:
         middle = (low + high) >> 1
-        if reaching(best, np.int32(middle)) >= n:
+        if reaching(block_max, np.int32(middle)) >= n:
             low = middle
         else:
             high = middle
@@ -177,33 +178,33 @@ def nth_best(best: NDArray[np.int32], n: int) -> Any:
 
 
 @compiled
-def reaching(orders: NDArray[np.int32], bound: Any) -> Any:
-    """Count the orders that reach a bound, an int32."""
+def reaching(ordinals: NDArray[np.int32], bound: Any) -> Any:
+    """Count the ordinals that reach a bound, an int32."""
     count = np.int32(0)
-    for i in range(len(orders)):
-        count = np.int32(count + (orders[i] >= bound))
+    for i in range(len(ordinals)):
+        count = np.int32(count + (ordinals[i] >= bound))
     return count
 
 
 @compiled
 def count_from(block: Bits, bound: int) -> Any:
-    """Count the tokens of a block, or of a part of one, whose order reaches a bound."""
-    count, least = np.int32(0), unread(bound)
+    """Count the tokens of a block, or of a part of one, whose ordinal reaches a bound."""
+    count, least = np.int32(0), unread_bound(bound)
     for i in range(len(block)):
-        count = np.int32(count + (unread_order(block[i]) >= least))
+        count = np.int32(count + (unread_ordinal(block[i]) >= least))
     return count
 
 
 @compiled
-def count_to(bits: Bits, best: NDArray[np.int32], cut: Cut) -> Any:
+def count_kept(bits: Bits, block_max: NDArray[np.int32], cut: Cut) -> Any:
     """Count the tokens that a cut keeps."""
     count = 0
-    order, token = cut
-    for b in range(len(best)):
-        if best[b] < order:
+    ordinal, token = cut
+    for b in range(len(block_max)):
+        if block_max[b] < ordinal:
             continue
         first, end = b * BLOCK, min((b + 1) * BLOCK, len(bits))
         split = min(max(token + 1, first), end)
-        count += count_from(bits[first:split], order)
-        count += count_from(bits[split:end], order + 1)
+        count += count_from(bits[first:split], ordinal)
+        count += count_from(bits[split:end], ordinal + 1)
     return count

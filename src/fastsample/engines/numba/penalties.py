@@ -1,4 +1,4 @@
-"""Rule 2 on a row of its own: NumPy on the few tokens that a bias or a history names.
+"""Section 2 on a copy of the row, in NumPy: few tokens are in a bias or a history.
 
 Every operation is one of float32, in the processor's default mode.
 """
@@ -18,7 +18,7 @@ from .settings import RowParams
 _PROMPT, _OUTPUT = -2, -3
 
 
-def adjust(row: NDArray[np.float32], adjustments: Adjustments, b: int, settings: RowParams) -> None:
+def adjust(row: NDArray[np.float32], adjustments: Adjustments, b: int, params: RowParams) -> None:
     """Adjust row b of a batch in place."""
     mask, bias, prompt, output = adjustments
     if mask is not None:
@@ -30,7 +30,7 @@ def adjust(row: NDArray[np.float32], adjustments: Adjustments, b: int, settings:
             tokens = _list_of(bias, b)
             row[tokens] = read(row[tokens]) + values
         if prompt is not None or output is not None:
-            _penalise(row, _list_of(prompt, b), _list_of(output, b), settings)
+            _penalise(row, _list_of(prompt, b), _list_of(output, b), params)
 
 
 def _list_of(lists: Csr | None, b: int) -> NDArray[np.int64]:
@@ -51,7 +51,7 @@ def _penalise(
     row: NDArray[np.float32],
     prompt: NDArray[np.int64],
     output: NDArray[np.int64],
-    settings: RowParams,
+    params: RowParams,
 ) -> None:
     """Repetition, frequency, presence; a logit that is -inf before them stays -inf."""
     history = np.concatenate([prompt, output])
@@ -62,17 +62,17 @@ def _penalise(
         return history if scope < 0 else history[max(0, len(history) - scope) :]
 
     banned = history[row[history] == -np.inf]
-    repetition = np.float32(settings.repetition_penalty)
+    repetition = np.float32(params.repetition_penalty)
     if repetition != 1:
-        tokens = np.unique(within(settings.repetition_scope))
+        tokens = np.unique(within(params.repetition_scope))
         x = read(row[tokens])
         row[tokens] = np.where(x > 0, x / repetition, x * repetition)
-    frequency = np.float32(settings.frequency_penalty)
+    frequency = np.float32(params.frequency_penalty)
     if frequency != 0:
-        tokens, counts = np.unique(within(settings.frequency_scope), return_counts=True)
+        tokens, counts = np.unique(within(params.frequency_scope), return_counts=True)
         row[tokens] = read(row[tokens]) - read(frequency * counts.astype(np.float32))
-    presence = np.float32(settings.presence_penalty)
+    presence = np.float32(params.presence_penalty)
     if presence != 0:
-        tokens = np.unique(within(settings.presence_scope))
+        tokens = np.unique(within(params.presence_scope))
         row[tokens] = read(row[tokens]) - presence
     row[banned] = -np.inf

@@ -1,48 +1,58 @@
-"""One row: what is known of it, and the cuts that the stages of rule 5 make.
+"""One row: its blocks, and the cuts that counts, masses and thresholds make.
 
-Each filter keeps the first tokens of rule 3's order, so each is a cut, a key; so are several. No
-row is sorted: few tokens are, those in front, and what lies further back is found by weight.
+No row is sorted: only the first tokens are, and what lies further back is found by weight.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines import reference
-from fastsample.params.ops import Op
+from fastsample.engines.reference.mass import TOP_MASS_BITS
+from fastsample.engines.reference.rows import EMPTY, INVALID, OK, read
 
+from .band import band_ends, deviation_sums, information_sums, nearest
 from .draw import draw
-from .mass import masses_of, weigh_to, write_powers
+from .mass import masses_of, running_mass, write_powers
 from .ordinal import (
     ALL,
     BLOCK,
     INF,
     LOWEST,
     MINUS_INF,
-    count_to,
-    key_of,
-    list_to,
+    count_kept,
+    key_parts,
+    list_kept,
     logit_of,
-    nth_best,
-    order_of,
-    parts_of,
+    nth_block_max,
+    ordinal_of,
     reaching,
     scan,
+    sort_key,
 )
-from .select import lowest_order, nth_of_order, select
-from .settings import RowParams
+from .select import lowest_ordinal, nth_of_ordinal, select
 
 _FIRST = 128
 
-Law = tuple[Any, Any]
+Scaling = tuple[Any, Any]
+"""m and s of section 4."""
+
 _NO_KEYS = np.empty(0, np.int64)
 
-scale_of = lru_cache(maxsize=256)(reference.scale)
-_threshold_of = lru_cache(maxsize=256)(reference.threshold)
+
+def nucleus_target(share: float, total: int) -> int:
+    """Mass that reaches a share, a float32, of a total: `need` of section 5.
+
+    Examples
+    --------
+    >>> nucleus_target(0.5, 2**40) == 2**39 - 2**19
+    True
+    """
+    p = max(0, int(share * 2.0**31) - 2**10)
+    return max(1, -((-p * total) >> 31))
 
 
 class Row:
@@ -51,37 +61,38 @@ class Row:
     Parameters
     ----------
     logits : float32 array of shape (V,)
-        Contiguous and aligned; adjusted. It is read where it lies.
+        After section 2; contiguous and aligned. It is not copied.
 
     Attributes
     ----------
     bits : int32 array of shape (V,)
     top : float32
         m of the rule, the largest logit.
+    top_ordinal : int
     status : int
     top_mass : float
-        The mass of the top token: integers are masses, in the reduction "exact".
+        The mass of the top token: masses are the integers of the reduction "exact".
     """
 
-    top_mass = 2.0**reference.TOP_MASS_BITS
+    top_mass = 2.0**TOP_MASS_BITS
 
     def __init__(self, logits: NDArray[np.float32]) -> None:
         self.bits = logits.view(np.int32)
         self.bits.flags.writeable = False
-        self.best = np.empty(-(-len(logits) // BLOCK), np.int32)
-        self._top, self._bottom = scan(self.bits, self.best)
-        self.top = np.float32(logit_of(np.int32(self._top)))
-        self._running = np.empty(len(self.best), np.int64)
+        self.block_max = np.empty(-(-len(logits) // BLOCK), np.int32)
+        self.top_ordinal, self._bottom = scan(self.bits, self.block_max)
+        self.top = np.float32(logit_of(np.int32(self.top_ordinal)))
+        self._running = np.empty(len(self.block_max), np.int64)
         self._weighed: Any = None
-        self._head = _NO_KEYS
-        self._head_law: Any = None
+        self._first = _NO_KEYS
+        self._first_scaling: Any = None
 
     @property
     def status(self) -> int:
-        """Whether a token can be drawn, by the numbers of the reference."""
-        if self._top >= INF or self._bottom < MINUS_INF:
-            return reference.INVALID
-        return reference.EMPTY if self._top == MINUS_INF else reference.OK
+        """Whether a token can be drawn, as the reference has it."""
+        if self.top_ordinal >= INF or self._bottom < MINUS_INF:
+            return INVALID
+        return EMPTY if self.top_ordinal == MINUS_INF else OK
 
     # ---- what a cut keeps
 
@@ -89,140 +100,159 @@ class Row:
         """Count the tokens that a cut keeps."""
         if cut >= ALL and self._bottom > MINUS_INF:
             return len(self.bits)
-        return int(count_to(self.bits, self.best, parts_of(cut)))
+        return int(count_kept(self.bits, self.block_max, key_parts(cut)))
 
-    def mass(self, cut: int, law: Law) -> Any:
-        """W of the tokens that a cut keeps."""
-        if self._weighed != (cut, law):
-            self._total = int(weigh_to(self.bits, self.best, parts_of(cut), law, self._running))
-            self._weighed = cut, law
+    def total_mass(self, cut: int, scaling: Scaling) -> int:
+        """W of the tokens that a cut keeps, as an integer in every reduction."""
+        if self._weighed != (cut, scaling):
+            self._total = int(
+                running_mass(self.bits, self.block_max, key_parts(cut), scaling, self._running)
+            )
+            self._weighed = cut, scaling
         return self._total
 
-    def masses(self, keys: NDArray[np.int64], law: Law) -> NDArray[Any]:
+    def mass(self, cut: int, scaling: Scaling) -> Any:
+        """W of the tokens that a cut keeps."""
+        return self.total_mass(cut, scaling)
+
+    def masses(self, keys: NDArray[np.int64], scaling: Scaling) -> NDArray[Any]:
         """Masses of the tokens that have these keys."""
-        return masses_of(keys, law)
+        return masses_of(keys, scaling)
 
-    def write_powers(self, law: Law, out: NDArray[np.float32]) -> Any:
+    def write_powers(self, scaling: Scaling, out: NDArray[np.float32]) -> Any:
         """Write 2**y of each token; return the row's mass. `out` may be the row."""
-        return write_powers(self.bits, law, out)
+        return write_powers(self.bits, scaling, out)
 
-    def draw(self, cut: int, law: Law, place: Any, tokens: NDArray[np.int64]) -> None:
-        """Draw from what a cut keeps, as `jit.draws` says."""
-        self.mass(cut, law)
-        draw(self.bits, self._running, parts_of(cut), law, place, tokens)
+    def draw(
+        self, cut: int, scaling: Scaling, rng_position: Any, tokens: NDArray[np.int64]
+    ) -> None:
+        """Draw from the tokens that a cut keeps: see `numba.draw`."""
+        self.total_mass(cut, scaling)
+        draw(self.bits, self._running, key_parts(cut), scaling, rng_position, tokens)
 
     def keys(self, cut: int) -> NDArray[np.int64]:
-        """Keys of the tokens that a cut keeps, in rule 3's order."""
+        """Sort keys of the tokens that a cut keeps, in order."""
         return self._list(cut, len(self.bits))
 
     def _list(self, cut: int, most: int) -> NDArray[np.int64]:
-        """Keys in rule 3's order; none where they might be more than `most`."""
-        parts = parts_of(cut)
-        room = reaching(self.best, np.int32(parts[0])) * BLOCK
+        """Sort keys in order; none where they might be more than `most`."""
+        parts = key_parts(cut)
+        room = reaching(self.block_max, np.int32(parts[0])) * BLOCK
         keys = np.empty(min(room, most), np.int64)
-        kept: NDArray[np.int64] = keys[: max(0, list_to(self.bits, self.best, parts, keys))]
+        kept: NDArray[np.int64] = keys[: max(0, list_kept(self.bits, self.block_max, parts, keys))]
         kept.sort()
         return kept
 
     def first(self, count: int) -> NDArray[np.int64]:
-        """Keys of the first tokens, those of -inf last and by token; `count` is at most V."""
+        """Sort keys of the first tokens, those of -inf last; `count` is at most V."""
         if count == 0:
             return _NO_KEYS
         keys = self.keys(self.nth(count))[:count]
         if len(keys) == count:
             return keys
-        # A row that is written meanwhile may have too few: then these are the rest.
-        first = key_of(MINUS_INF, 0) | np.arange(count)
+        # A row that is written during the call may have too few: then these are the rest.
+        first = sort_key(MINUS_INF, 0) | np.arange(count)
         first[: len(keys)] = keys
         banned = np.flatnonzero(self.bits.view(np.float32) == -np.inf)[: count - len(keys)]
-        first[len(keys) : len(keys) + len(banned)] = key_of(MINUS_INF, 0) | banned
+        first[len(keys) : len(keys) + len(banned)] = sort_key(MINUS_INF, 0) | banned
         return first
 
-    def key_of_token(self, token: int) -> int:
-        """Key of a token."""
-        return key_of(order_of(self.bits[token]), token)
+    def sort_key_of_token(self, token: int) -> int:
+        """Sort key of a token."""
+        return sort_key(ordinal_of(self.bits[token]), token)
 
     # ---- the n-th token
 
-    def _head_of(self, count: int) -> NDArray[np.int64]:
-        """Keys of the first tokens in order, `count` or more; fewer where these are not found soon.
+    def _first_keys(self, count: int) -> NDArray[np.int64]:
+        """Sort keys of the first tokens, `count` or more; fewer where they take long to find.
 
         As many blocks hold as many of them, unless few blocks hold most or many tokens are equal.
         """
-        if len(self._head) < count <= len(self.best):
-            bound = max(nth_best(self.best, count), LOWEST)
-            self._head = self._list(key_of(bound), 16 * count + 16 * BLOCK)
-            self._head_law = None
-        return self._head
+        if len(self._first) < count <= len(self.block_max):
+            bound = max(nth_block_max(self.block_max, count), LOWEST)
+            self._first = self._list(sort_key(bound), 16 * count + 16 * BLOCK)
+            self._first_scaling = None
+        return self._first
 
-    def _head_running(self, law: Law) -> NDArray[np.int64]:
-        """Running mass of the head."""
-        if self._head_law != law:
-            self._head_masses = masses_of(self._head, law).cumsum()
-            self._head_law = law
-        return self._head_masses
+    def _first_running(self, scaling: Scaling) -> NDArray[np.int64]:
+        """Running mass of the first tokens."""
+        if self._first_scaling != scaling:
+            self._first_masses = masses_of(self._first, scaling).cumsum()
+            self._first_scaling = scaling
+        return self._first_masses
 
     def nth(self, n: int) -> int:
         """Cut that keeps the first n tokens, or all where there are fewer."""
         if n == 1:
-            return key_of(self._top, nth_of_order(self.bits, self.best, self._top, 1))
-        head = self._head_of(n)
-        if n <= len(head):
-            return int(head[n - 1])
+            return sort_key(
+                self.top_ordinal, nth_of_ordinal(self.bits, self.block_max, self.top_ordinal, 1)
+            )
+        keys = self._first_keys(n)
+        if n <= len(keys):
+            return int(keys[n - 1])
         if n >= self.count(ALL):
             return ALL
-        return key_of(*select(self.bits, self.best, False, n, (self.top, np.float32(1))))
+        return sort_key(*select(self.bits, self.block_max, False, n, (self.top, np.float32(1))))
 
-    # ---- the stages
+    # ---- masses and thresholds
 
-    def nucleus(self, cut: int, law: Law, top_p: float) -> int:
-        """Cut of top_p, a float32 below 1, on what a cut has left."""
-        count = self._kept_of_head(cut)
-        total = int(self._head_running(law)[count - 1]) if count else self.mass(cut, law)
-        share = max(0, int(top_p * 2.0**31) - 2**10)
-        return self._reaching(law, max(1, -((-share * total) >> 31)))
+    def nucleus(self, cut: int, scaling: Scaling, share: float) -> int:
+        """Cut of the tokens that reach a share, a float32 below 1, of the mass up to a cut."""
+        count = self._kept_of_first(cut)
+        total = (
+            int(self._first_running(scaling)[count - 1]) if count else self.total_mass(cut, scaling)
+        )
+        return self._reaching(scaling, nucleus_target(share, total))
 
-    def _kept_of_head(self, cut: int) -> int:
-        """Count what a cut keeps, if all of it is in the head; else find a head, and 0."""
-        count = int(self._head.searchsorted(cut, "right"))
-        if count < len(self._head) or (count and cut == self._head[-1]):
+    def _kept_of_first(self, cut: int) -> int:
+        """Count what a cut keeps, if all of it is among the first; else find these, and 0."""
+        count = int(self._first.searchsorted(cut, "right"))
+        if count < len(self._first) or (count and cut == self._first[-1]):
             return count
-        self._head_of(min(_FIRST, len(self.best)))
+        self._first_keys(min(_FIRST, len(self.block_max)))
         return 0
 
-    def _reaching_in_head(self, law: Law, need: int) -> int | None:
-        place = int(self._head_running(law).searchsorted(need))
-        return int(self._head[place]) if place < len(self._head) else None
+    def _reaching_in_first(self, scaling: Scaling, need: int) -> int | None:
+        place = int(self._first_running(scaling).searchsorted(need))
+        return int(self._first[place]) if place < len(self._first) else None
 
-    def _reaching(self, law: Law, need: int) -> int:
-        """Cut whose integer mass is the first to reach `need`, which the row's must do."""
-        found = self._reaching_in_head(law, need)
-        return key_of(*select(self.bits, self.best, True, need, law)) if found is None else found
+    def _reaching(self, scaling: Scaling, need: int) -> int:
+        """Cut whose integer mass is the first to reach `need`; the row's mass is at least that."""
+        found = self._reaching_in_first(scaling, need)
+        if found is not None:
+            return found
+        return sort_key(*select(self.bits, self.block_max, True, need, scaling))
 
-    def above(self, law: Law, min_p: float) -> int:
-        """Cut of min_p."""
-        threshold = _threshold_of(min_p)
-        if threshold is None:
-            return ALL
-        return key_of(lowest_order(np.float32(threshold), self._top, law))
+    def reaching(self, y: np.float32, scaling: Scaling) -> int:
+        """Cut of the tokens whose y reaches a threshold below 0."""
+        return sort_key(lowest_ordinal(y, self.top_ordinal, scaling))
 
-    def cut(self, settings: RowParams) -> tuple[int, Law]:
-        """Let the stages act; return the cut that they leave, and the law of the masses."""
-        cut, law = ALL, (self.top, scale_of(1.0))
-        for op, value in zip(settings.ops, settings.values, strict=False):
-            if op == Op.SCALE:
-                law = self.top, scale_of(value)
-                continue
-            found = self._filter(op, value, cut, law)
-            if found < cut and settings.min_keep > 1:
-                found = max(found, self.nth(settings.min_keep))
-            cut = min(cut, found)
-        return cut, law
+    # ---- deviations and bands
 
-    def _filter(self, op: int, value: float, cut: int, law: Law) -> int:
-        if op == Op.COUNT:
-            return self.nth(int(value)) if value > 0 else ALL
-        if op == Op.THRESHOLD:
-            return self.above(law, value)
-        share = float(np.float32(value))
-        return ALL if share >= 1 else self.nucleus(cut, law, share)
+    def deviation(self, cut: int) -> float:
+        """Standard deviation of the logits that a cut keeps: sigma of section 5."""
+        n, s1, s2 = deviation_sums(self.bits, self.block_max, key_parts(cut), self.top)
+        mean = float(s1) / max(1, n)
+        return math.sqrt(max(0.0, float(s2) / max(1, n) - mean * mean)) * 2.0**-11
+
+    def information_sums(self, cut: int, scaling: Scaling) -> tuple[int, int]:
+        """E1 and E0 of section 5."""
+        e1, e0 = information_sums(self.bits, self.block_max, key_parts(cut), scaling)
+        return int(e1), int(e0)
+
+    def band(
+        self, cut: int, scaling: Scaling, center: np.float32, need: int, least: int
+    ) -> tuple[int, int]:
+        """Lowest and highest ordinal of the tokens nearest to a center.
+
+        They have a mass of `need` and a number of `least` or more, up to a cut.
+        """
+        distance = nearest(self.bits, self.block_max, key_parts(cut), scaling, center, need, least)
+        low, high = band_ends(self.top_ordinal, scaling, center, np.float32(distance))
+        return int(low), int(high)
+
+    def without_above(self, ordinal: int) -> Row:
+        """Copy the row with the logits above an ordinal at -inf."""
+        logits = read(self.bits.view(np.float32))
+        logits[logits > logit_of(np.int32(ordinal))] = -np.inf
+        return type(self)(logits)

@@ -1,4 +1,4 @@
-"""A row of a plan as Python has it: quicker to read than a record of an array."""
+"""The rows of a plan as tuples, which are faster to read than records of an array."""
 
 from __future__ import annotations
 

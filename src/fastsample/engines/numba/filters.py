@@ -1,0 +1,135 @@
+"""Section 5: the stages of a row. What is kept is the row up to a cut.
+
+A band that drops the top tokens makes a row of the others, whose top is another; so every stage
+sees a row that it keeps a prefix of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fastsample.engines.reference.mass import LOG2_E, TOP_MASS_BITS, ln, scale
+from fastsample.engines.reference.rows import to_float32
+from fastsample.params.ops import Op
+
+from .ordinal import ALL, sort_key
+from .row import Row, Scaling, nucleus_target
+from .settings import RowParams
+
+_HIGHEST = np.float32(-(2.0**-100))
+
+scale_of = lru_cache(maxsize=256)(scale)
+
+
+class Kept(NamedTuple):
+    """The tokens of a row up to a cut, and the scaling of their masses."""
+
+    row: Row
+    cut: int
+    scaling: Scaling
+
+    def upto(self, cut: int, min_keep: int) -> Kept:
+        """Keep the tokens up to a cut, and at least the first `min_keep`."""
+        if cut < self.cut and min_keep > 1:
+            cut = max(cut, self.row.nth(min_keep))
+        return self._replace(cut=min(cut, self.cut))
+
+    @property
+    def total(self) -> int:
+        """W of section 5."""
+        return self.row.total_mass(self.cut, self.scaling)
+
+
+def _scale(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
+    return kept._replace(scaling=(kept.row.top, scale_of(v)))
+
+
+def _count(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
+    return kept.upto(kept.row.nth(int(v)), min_keep) if v > 0 else kept
+
+
+def _mass(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
+    share = to_float32(v)
+    if share == 1:
+        return kept
+    return kept.upto(kept.row.nucleus(kept.cut, kept.scaling, share), min_keep)
+
+
+# ---------------------------------------------------------------- thresholds
+
+
+@lru_cache(maxsize=256)
+def _log2_share(v: float) -> float | None:
+    """a of section 5; None where v keeps all tokens."""
+    v = to_float32(v)
+    return None if v <= 2.0**-60 else float(ln(v)) * LOG2_E - 2.0**-19
+
+
+def _log2_total(kept: Kept) -> float:
+    """b of section 5; the total is 0 only where the row has been written since."""
+    return float(ln(float(max(1, kept.total)))) * LOG2_E - TOP_MASS_BITS
+
+
+def _log2_deviation(kept: Kept, v: float) -> float | None:
+    v = to_float32(v)
+    return None if v == 0 else -(v * kept.row.deviation(kept.cut)) * float(kept.scaling[1])
+
+
+def _threshold(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
+    t = _log2_deviation(kept, v) if op == Op.THRESHOLD_OF_DEVIATION else _log2_share(v)
+    if t is None:
+        return kept
+    if op == Op.THRESHOLD_OF_TOTAL:
+        t += _log2_total(kept)
+    elif op == Op.THRESHOLD_OF_TOP_SHARE:
+        t -= _log2_total(kept)
+    # y is at least -64, and float32 could not hold some of what lies further below.
+    y = min(np.float32(max(t, -64.0)), _HIGHEST)
+    return kept.upto(kept.row.reaching(y, kept.scaling), min_keep)
+
+
+# ---------------------------------------------------------------- bands
+
+
+def _band(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
+    share = to_float32(v)
+    if share == 1:
+        return kept
+    row, cut, scaling = kept
+    e1, e0 = row.information_sums(cut, scaling)
+    total = max(1, kept.total)
+    mean = (float(e1) * 2.0**19 + float(e0)) / (float(total) * 2.0**16)
+    center = min(np.float32(-mean), _HIGHEST)
+    least = min(min_keep, row.count(cut))
+    low, high = row.band(cut, scaling, center, nucleus_target(share, total), least)
+    if high < row.top_ordinal:
+        row = row.without_above(high)
+    return Kept(row, min(cut, sort_key(low)), (row.top, scaling[1]))
+
+
+# ---------------------------------------------------------------- all stages
+
+_OPS: dict[int, Callable[[Kept, int, float, int], Kept]] = {
+    Op.SCALE: _scale,
+    Op.COUNT: _count,
+    Op.MASS: _mass,
+    Op.THRESHOLD: _threshold,
+    Op.THRESHOLD_OF_TOTAL: _threshold,
+    Op.THRESHOLD_OF_TOP_SHARE: _threshold,
+    Op.THRESHOLD_OF_DEVIATION: _threshold,
+    Op.BAND: _band,
+}
+
+
+def filter_row(row: Row, params: RowParams) -> Kept:
+    """Run the stages of a row; at temperature 0 the first token alone is kept."""
+    kept = Kept(row, ALL, (row.top, scale_of(1.0)))
+    if to_float32(params.temperature) == 0:
+        return kept._replace(cut=row.nth(1))
+    for op, v in zip(params.ops, params.values, strict=False):
+        kept = _OPS[op](kept, op, v, params.min_keep)
+    return kept
