@@ -1,7 +1,6 @@
 # The compiled kernels, as Python sees them; kernels/_native.pyx holds them.
 
 from array import array
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,40 +12,31 @@ class Step:
     ready: bool
     def __init__(
         self,
-        ids: tuple[int, ...] | None,
         outputs: list[array[int]],
         skipped: list[int],
         valid_vocab: int,
-        most: int,
+        max_vocabulary: int,
         plan: NDArray[np.void],
-        tokens: NDArray[np.int64],
-        status: NDArray[np.uint8],
-        owner: dict[str, int],
-        memory_of_logits: Callable[..., Any],
-        as_ids: Callable[..., Any],
-        as_given: Callable[..., Any],
+        exclusive: Any,
         latency: tuple[array[int], array[int]] | None,
         isa: str | None,
         n_threads: int,
         reduction: str,
     ) -> None: ...
-    def __call__(
-        self, logits: Any, sequences: Any = None, mask: Any = None, bias: Any = None
-    ) -> Any: ...
+    def __call__(self, logits: Any, is_checked: bool = False) -> Any: ...
 
 class Draw:
     def __init__(
         self,
         plan: NDArray[np.void],
-        most: int,
-        memory_of_logits: Callable[..., Any],
+        max_vocabulary: int,
         isa: str | None,
         n_threads: int,
         reduction: str,
     ) -> None: ...
     def __call__(
-        self, logits: Any, seed: Any, position: Any, stream: Any
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8], bool] | None: ...
+        self, logits: Any, seed: Any, position: Any, stream: Any, is_checked: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]] | None: ...
 
 def sample(
     values: NDArray[Any],

@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsample import SampleResult, SamplingParams, sample
+from fastsample import SampleResult, SamplingParams, filter_logits, sample
+from fastsample.engines import ENGINES
+from fastsample.inputs.arrays import _nearest_by_bits, nearest_float32
 from fastsample.inputs.logits import as_rows
 from fastsample.inputs.logits_processors import make_adjustments
+from fastsample.params.table import BY_NAME, STAGES
 from tests.support.case_loop import each
-from tests.support.engines import Engine, sha256
+from tests.support.engines import Engine, same_bits, sha256
+from tests.support.rounding_modes import KNOWN, rounding
 from tests.support.sample_calls import (
     ALL_LOGPROBS,
     ALLOWED,
@@ -278,6 +282,9 @@ FIELDS: dict[str, Any] = {
     "top_k": 2,
     "top_p": 0.3,
     "min_p": 0.5,
+    "typical_p": 0.3,
+    "epsilon_cutoff": 0.02,
+    "top_n_sigma": 0.5,
     "seed": 2**40,
     "repetition_penalty": 3.0,
     "frequency_penalty": 3.0,
@@ -292,6 +299,8 @@ FIELDS: dict[str, Any] = {
 
 @each("name", SamplingParams.__slots__)
 def test_every_field_changes_some_result(engine: Engine, name: str) -> None:
+    if name in STAGES and BY_NAME[name].op not in ENGINES[engine.name].ops:
+        pytest.skip(f"engine {engine.name!r} has no stage {name!r}")
     base = {
         **{"temperature": 0.9, "top_k": 200, "top_p": 0.9, "min_p": 0.001, "seed": 3},
         **{"repetition_penalty": 1.5, "frequency_penalty": 0.5, "presence_penalty": 0.5},
@@ -326,6 +335,33 @@ def test_a_denormal_bias_survives_flushing() -> None:
             assert sample(row, bias=([1], values), temperature=0).tokens == 1
     finally:
         torch.set_flush_denormal(False)
+
+
+@pytest.mark.skipif(not KNOWN, reason="the rounding mode cannot be set here")
+@each("mode", ["down", "up", "zero"])
+def test_a_bias_is_rounded_to_nearest(engine: Engine, mode: str) -> None:
+    if engine.name not in ("native", "numba"):
+        pytest.skip(f"engine {engine.name!r} refuses other rounding modes")
+    bias = {token: token / 10 for token in range(20)}
+    with rounding(mode):
+        found = filter_logits(
+            np.zeros(20, np.float32), bias=bias, engine=engine.name, isa=engine.isa
+        )
+    assert same_bits(found, (np.arange(20) / 10).astype(np.float32))
+
+
+def test_nearest_float32_is_exact_in_every_range() -> None:
+    """By integers it is NumPy's cast: normal and denormal results, ties, overflow and nan."""
+    rng = np.random.default_rng(4)
+    exponents = rng.integers(1023 - 160, 1023 + 130, 100_000).astype(np.uint64) << np.uint64(52)
+    bits = rng.integers(2**64, size=100_000, dtype=np.uint64) & np.uint64(2**63 + 2**52 - 1)
+    coarse = bits & ~np.uint64(2**28 - 1)  # with ties
+    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 5e-324, 2.0**-150, 3.4028235677973366e38])
+    for numbers in ((bits | exponents).view(float), (coarse | exponents).view(float), special):
+        with np.errstate(over="ignore"):
+            expected = numbers.astype(np.float32)
+        assert same_bits(_nearest_by_bits(numbers.view(np.uint64)), expected)
+        assert same_bits(nearest_float32(numbers), expected)
 
 
 def test_a_history_that_changes_during_a_call_is_the_one_that_was_checked() -> None:

@@ -54,13 +54,14 @@ def test_sample_of_any_row(native_engine: Engine, seed: int, tmp_path: Any) -> N
 
 
 def test_each_parameter_has_its_own_place() -> None:
-    """The prepared call passes values in the order of `CHOICES`."""
+    """Values are passed in the order of the signature."""
     given = {name: 1 + place for place, name in enumerate(CHOICES)}
-    with mock.patch.object(sys.modules["fastsample.api.sample"], "_prepare") as prepare:
-        prepare.return_value = None
-        with pytest.raises(ValueError, match="must be"):
-            sample(ROW, **given, seed=1, position=0)
-    assert prepare.call_args.args[-len(CHOICES) :] == tuple(given.values())
+    module = sys.modules["fastsample.api.sample"]
+    prepare = mock.Mock(return_value=None)
+    with mock.patch.object(module, "_prepare", prepare), pytest.raises(ValueError, match="must be"):
+        sample(ROW, **given, seed=1, position=0)
+    values = prepare.call_args.args[-len(CHOICES) :]
+    assert dict(zip(module._NAMES, values, strict=True)) == given
 
 
 def is_prepared(logits: Any, **arguments: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Prepared steps: equal to the general way in all but time, and declined where anything is odd."""
+"""Prepared calls of a `Sampler`: equal to the general path in all but time; what they decline."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ import pytest
 from fastsample import Sampler, SamplingParams, sample
 from tests.support.case_loop import each
 from tests.support.engines import Engine
-from tests.support.prepared_calls import ByDlpack, equal_answers, in_some_form, refuse
+from tests.support.prepared_calls import ByDlpack, equal_answers, in_some_form
 from tests.support.random_requests import DTYPES
 from tests.support.random_rows import pick, random_filters
-from tests.support.sampler_steps import PARAMS, PENALISED, RNG, STEPS
+from tests.support.sampler_steps import (
+    PARAMS,
+    PENALISED,
+    RNG,
+    STEPS,
+    change_engine,
+    forbid_general_path,
+    used_by_another_thread,
+)
 
 pytest.importorskip("fastsample._native", reason="fastsample._native is not built")
 
@@ -23,17 +31,19 @@ ROW = STEPS[0, 0]
 
 
 def pair(engine: Engine, first: Any, params: SamplingParams = PARAMS, **how: Any) -> list[Sampler]:
-    """Two samplers after the same first call: one that only goes prepared ways, one that never."""
-    samplers = []
-    for is_prepared in (True, False):
-        sampler = Sampler(params, engine=engine.name, isa=engine.isa, **how)
-        if not is_prepared:
-            sampler._make_step = None
-        sampler(first)
-        if is_prepared:
-            sampler._draw = refuse
-        samplers.append(sampler)
-    return samplers
+    """Two samplers after the same first call: one with prepared calls only, one with none."""
+    prepared, general = (
+        Sampler(params, engine=engine.name, isa=engine.isa, **how) for _ in range(2)
+    )
+    change_engine(general, make_step=None)
+    prepared(first)
+    general(first)
+    forbid_general_path(prepared)
+    return [prepared, general]
+
+
+def step_of(sampler: Sampler) -> Any:
+    return sampler._batch.step
 
 
 # ---------------------------------------------------------------- any rows
@@ -60,7 +70,7 @@ def test_any_rows(native_engine: Engine, seed: int, tmp_path: Any) -> None:
         try:
             expected = general(logits)
         except ValueError:
-            with pytest.raises(pytest.fail.Exception, match="the general way was gone"):
+            with pytest.raises(pytest.fail.Exception, match="the general path was taken"):
                 prepared(logits)
         else:
             assert equal_answers(prepared(logits), expected)
@@ -78,7 +88,7 @@ def test_rows_of_any_number_of_columns(native_engine: Engine, valid_vocab: int |
 
 def test_rows_of_another_shape() -> None:
     sampler, expected = Sampler(PARAMS), Sampler(PARAMS)
-    expected._make_step = None
+    change_engine(expected, make_step=None)
     for logits in (ROW, ROW[None], ROW[:100], STEPS[1, :1, :150], ROW.astype(np.float16), ROW):
         assert equal_answers(sampler(logits), expected(logits))
 
@@ -86,7 +96,7 @@ def test_rows_of_another_shape() -> None:
 def test_named_sequences() -> None:
     params = [SamplingParams(seed=seed) for seed in range(3)]
     sampler, expected = Sampler(params), Sampler(params)
-    expected._make_step = None
+    change_engine(expected, make_step=None)
     both = [[2, 0], (2, 0), range(2, -1, -2), np.array([2, 0])]
     calls: list[Any] = [None, None, *both, 1, [1], None]
     for position, ids in enumerate(calls):
@@ -109,55 +119,53 @@ def spoilt(value: float) -> np.ndarray:
     return np.where(np.arange(200) == 7, np.float32(value), STEPS[0])
 
 
-def one_banned() -> np.ndarray:
-    return np.arange(200) != 3
-
-
-DECLINED: dict[str, dict[str, Any]] = {
-    "mask": {"mask": one_banned()},
-    "bias": {"bias": {3: 9.0}},
-    "sequences": {"sequences": [3, 2, 1, 0]},
-    "rows": {"logits": STEPS[0, :3]},
-    "one row": {"logits": ROW},
-    "no columns": {"logits": STEPS[0, :, :0]},
-    "too many columns": {"logits": np.broadcast_to(np.float32(0), (4, 2**22 + 1))},
-    "dimensions": {"logits": STEPS},
-    "nan": {"logits": spoilt(np.nan)},
-    "inf": {"logits": spoilt(np.inf)},
-    "empty": {"logits": np.full((4, 200), -np.inf, np.float32)},
+DECLINED: dict[str, Any] = {
+    "rows": STEPS[0, :3],
+    "one row": ROW,
+    "no columns": STEPS[0, :, :0],
+    "too many columns": np.broadcast_to(np.float32(0), (4, 2**22 + 1)),
+    "dimensions": STEPS,
+    "nan": spoilt(np.nan),
+    "inf": spoilt(np.inf),
+    "empty": np.full((4, 200), -np.inf, np.float32),
+    "float64": STEPS[0].astype(np.float64),
+    "uint16": np.zeros((4, 200), np.uint16),
+    "subclass": np.ma.array(STEPS[0]),
+    "list": STEPS[0].tolist(),
 }
 
 
 @each("name", DECLINED)
 def test_what_is_declined_changes_nothing(native_engine: Engine, name: str) -> None:
-    given = {"logits": STEPS[1], "sequences": None, "mask": None, "bias": None, **DECLINED[name]}
     sampler, twin = pair(native_engine, STEPS[0])
-    batch = sampler._roster.batch
-    assert batch.step(*given.values()) is None
-    assert not batch.outcome.status.any()
-    assert [one.tolist() for one in batch.outputs] == [twin.sequence(b).output for b in twin.ids]
+    assert step_of(sampler)(DECLINED[name]) is None
+    assert [one.tolist() for one in sampler._batch.outputs] == [
+        twin.sequence(b).output for b in twin.ids
+    ]
     assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
+
+
+@each("name", ["mask", "bias", "sequences"])
+def test_calls_that_take_the_general_path(native_engine: Engine, name: str) -> None:
+    arguments = {
+        "mask": np.arange(200) != 3,
+        "bias": {3: 9.0},
+        "sequences": [3, 2, 1, 0],
+    }
+    sampler, _ = pair(native_engine, STEPS[0])
+    with pytest.raises(pytest.fail.Exception, match="the general path was taken"):
+        sampler(STEPS[1], **{name: arguments[name]})
 
 
 def test_a_vocabulary_beyond_the_columns_is_declined(native_engine: Engine) -> None:
     (sampler, _) = pair(native_engine, STEPS[0], valid_vocab=100)
-    assert sampler._roster.batch.step(STEPS[1, :, :99]) is None
-
-
-def test_rows_that_are_good_again_at_the_second_look(native_engine: Engine) -> None:
-    """The general way draws from what it finds, whatever the prepared one had found."""
-    sampler, twin = (Sampler(PARAMS, engine="native", isa=native_engine.isa) for _ in range(2))
-    for one in (sampler, twin):
-        one(STEPS[0])
-    looks = iter([spoilt(np.nan), STEPS[1]])
-    logits = ByDlpack(STEPS[1], lambda: setattr(logits, "array", next(looks)))
-    assert equal_answers(sampler(logits), twin(STEPS[1]))
+    assert step_of(sampler)(STEPS[1, :, :99]) is None
 
 
 def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> None:
     memory = pytest.importorskip("_testcapi", reason="a Python without its test modules")
     sampler, _ = pair(native_engine, STEPS[0])
-    batch, failed = sampler._roster.batch, 0
+    batch, failed = sampler._batch, 0
     for start in range(60):
         memory.set_nomemory(start, start + 1)
         try:
@@ -170,14 +178,14 @@ def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> 
     assert failed
 
 
-def test_errors_are_those_of_the_general_way(native_engine: Engine) -> None:
+def test_errors_are_those_of_the_general_path(native_engine: Engine) -> None:
     sampler = Sampler(PARAMS, engine=native_engine.name, isa=native_engine.isa)
     for bad in (spoilt(np.nan), STEPS[0, :3], STEPS, STEPS[0].astype(np.float64), "row", None):
         sampler.reset()
         sampler(STEPS[0])
         with pytest.raises((TypeError, ValueError)) as prepared:
             sampler(bad)
-        sampler._roster._take_batch()
+        sampler._suspend()
         with pytest.raises(type(prepared.value)) as general:
             sampler(bad)
         assert str(prepared.value) == str(general.value)
@@ -186,20 +194,20 @@ def test_errors_are_those_of_the_general_way(native_engine: Engine) -> None:
 def test_penalties_are_not_prepared() -> None:
     sampler = Sampler(PENALISED)
     sampler(STEPS[0])
-    assert sampler._roster.batch.step is None
+    assert step_of(sampler) is None
 
 
-def test_the_reference_prepares_nothing() -> None:
+def test_the_reference_engine_prepares_no_calls() -> None:
     sampler = Sampler(PARAMS, engine="reference")
     sampler(STEPS[0])
-    assert sampler._roster.batch.step is None
+    assert step_of(sampler) is None
 
 
 def test_the_last_position() -> None:
     sampler = Sampler(PARAMS)
     sampler.reset(2**64 - 2)
     sampler(ROW)
-    step = sampler._roster.batch.step
+    step = step_of(sampler)
     expected = sample(
         ROW, temperature=0.9, top_k=60, top_p=0.97, min_p=0.01, seed=21, position=2**64 - 1
     )
@@ -220,11 +228,11 @@ CHANGES: dict[str, Callable[[Sampler], Any]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_step_is_over_when_the_sequences_change(name: str) -> None:
-    """A thread that holds it may be late: what it then does must be as if it came after."""
+def test_a_step_declines_after_the_sequences_have_changed(name: str) -> None:
+    """Another thread may hold the step and call it late."""
     sampler = Sampler([SamplingParams(seed=seed) for seed in range(4)])
     sampler(STEPS[0])
-    step = sampler._roster.batch.step
+    step = step_of(sampler)
     CHANGES[name](sampler)
     before = [sampler.sequence(number).output for number in sampler.ids]
     assert step(STEPS[1]) is None
@@ -233,27 +241,28 @@ def test_a_step_is_over_when_the_sequences_change(name: str) -> None:
 
 def test_accepted_tokens_move_the_next_position() -> None:
     sampler, twin = Sampler(PARAMS), Sampler(PARAMS)
-    twin._make_step = None
+    change_engine(twin, make_step=None)
     for logits in STEPS:
         assert equal_answers(sampler(logits), twin(logits))
         sampler.accept([1, [2, 3], [], 4])
         twin.accept([1, [2, 3], [], 4])
 
 
-def test_a_step_is_refused_while_another_runs() -> None:
+def test_a_step_declines_during_another_call() -> None:
     sampler = Sampler(PARAMS)
     sampler(STEPS[0])
-    step = sampler._roster.batch.step
-    with sampler._turn:
-        assert step(STEPS[1]) is None
-    assert step(STEPS[1]) is not None
+    step = step_of(sampler)
+    with used_by_another_thread(sampler, STEPS[1]):
+        assert step(STEPS[2]) is None
+    assert sampler.position == 2
+    assert step(STEPS[2]) is not None
 
 
 @pytest.mark.parametrize("name", ["reset", "call"])
-def test_logits_that_use_the_sampler_while_they_are_looked_at(name: str) -> None:
-    """As a signal's handler may: the call goes on from where that left the sampler."""
+def test_logits_that_use_the_sampler_when_they_are_read(name: str) -> None:
+    """They are read before the call begins, which continues from there."""
     sampler, twin = Sampler(PARAMS), Sampler(PARAMS)
-    twin._make_step = None
+    change_engine(twin, make_step=None)
     for one in (sampler, twin):
         one(ROW)
         uses = [(lambda one=one: one.reset(7)) if name == "reset" else (lambda one=one: one(ROW))]
@@ -264,11 +273,11 @@ def test_logits_that_use_the_sampler_while_they_are_looked_at(name: str) -> None
 
 
 def test_a_long_call_locks_the_sampler() -> None:
-    """It lets go of the GIL, so another thread can come; that one is refused."""
+    """It releases the GIL, so another thread can use the sampler, and gets an error."""
     sampler = Sampler(SamplingParams(top_p=0.999, temperature=3.0, seed=1), n_threads=1)
     rows = np.broadcast_to(RNG.normal(size=2**16).astype(np.float32), (64, 2**16))
     sampler(rows)
-    sampler._draw = refuse
+    forbid_general_path(sampler)
     done = threading.Event()
 
     def call_until_done() -> None:
@@ -278,11 +287,11 @@ def test_a_long_call_locks_the_sampler() -> None:
     thread = threading.Thread(target=call_until_done)
     thread.start()
     try:
-        with pytest.raises(RuntimeError, match="another thread"):
+        with pytest.raises(RuntimeError, match="this Sampler is in use"):
             for _ in range(10_000):
-                if sampler._turn.owner:
+                if sampler._exclusive.lock.locked():
                     sampler.reset()
     finally:
         done.set()
         thread.join()
-    assert sampler._turn.owner == {}
+    assert not sampler._exclusive.lock.locked()

@@ -17,7 +17,7 @@ from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_logprobs
 from tests.support.engines import REDUCTION_ENGINES, Engine, same_bits
 from tests.support.prepared_calls import refuse
-from tests.support.sampler_steps import PARAMS, STEPS
+from tests.support.sampler_steps import PARAMS, STEPS, forbid_general_path
 
 BIT_FOR_BIT = ("exact", "fixed")
 ROW = STEPS[0, 0]
@@ -152,21 +152,12 @@ def test_copies_and_pickles_keep_the_mode(
     assert int(twin.sample(FLAT).kept_count) == len(KEPT[mode])
 
 
-def test_a_pickle_from_before_there_were_modes_is_exact() -> None:
-    state = Sampler(JUST_MORE_THAN_ONE).__getstate__()
-    del state["reduction"]
-    old = Sampler.__new__(Sampler)
-    old.__setstate__(state)
-    assert drawn_from(lambda: old(FLAT)) == {0}
-    assert pickle.loads(pickle.dumps(old)).__getstate__()["reduction"] == "exact"
-
-
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)
 def test_prepared_steps_draw_in_the_mode_of_their_sampler(native_engine: Engine, mode) -> None:
     where = {"engine": native_engine.name, "isa": native_engine.isa}
     sampler = Sampler(JUST_MORE_THAN_ONE, reduction=mode, **where)
     sampler(FLAT)
-    sampler._draw = refuse
+    forbid_general_path(sampler)
     assert drawn_from(lambda: sampler(FLAT)) == KEPT[mode]
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fastsample import Sampler, sample
-from fastsample.api.turn import Turn
+from fastsample import Sampler
 from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.forks import fork, holds_in_a_child
@@ -22,6 +20,7 @@ from tests.support.sampler_steps import (
     PARAMS,
     PENALISED,
     STEPS,
+    change_engine,
     on,
     tokens_of,
     used_by_another_thread,
@@ -102,25 +101,25 @@ def test_a_forked_child_may_use_a_sampler_in_use(engine: Engine) -> None:
     sampler, expected = on(engine), tokens_of(on(engine))
     with used_by_another_thread(sampler) as tokens:
         assert holds_in_a_child(lambda: tokens_of(sampler) == expected)
-        with pytest.raises(RuntimeError, match="another thread"):
+        with pytest.raises(RuntimeError, match="this Sampler is in use"):
             sampler(STEPS[0])
     assert tokens == expected[:1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_child_forked_inside_a_call_ends_the_call() -> None:
-    """As a signal's handler may do: the child is in the call too, and its turn must end."""
+    """As a signal handler may do: the call goes on in the child too."""
     sampler = Sampler(PARAMS)
-    children, run, failed = [], sampler._run, True
+    children, run, failed = [], sampler._execution.engine.run, True
 
     def forking_run(*arguments: Any, **keywords: Any) -> None:
         run(*arguments, **keywords)
         children.append(fork())
 
-    sampler._run = forking_run
+    change_engine(sampler, run=forking_run)
     try:
         sampler(STEPS[0])
-        sampler._run = run
+        change_engine(sampler, run=run)
         sampler(STEPS[1])
         failed = False
     finally:
@@ -129,10 +128,10 @@ def test_a_child_forked_inside_a_call_ends_the_call() -> None:
     assert os.waitpid(children[0], 0)[1] == 0
 
 
-# ---------------------------------------------------------------- one thread at a time
+# ---------------------------------------------------------------- one use at a time
 
 
-def test_a_second_thread_is_refused_and_tears_nothing() -> None:
+def test_a_use_during_a_call_of_another_thread_is_refused() -> None:
     sampler, expected = Sampler(PARAMS), tokens_of(Sampler(PARAMS))
     with used_by_another_thread(sampler) as tokens:
         for use in (
@@ -143,56 +142,26 @@ def test_a_second_thread_is_refused_and_tears_nothing() -> None:
             lambda: sampler.accept(1),
             lambda: pickle.dumps(sampler),
         ):
-            with pytest.raises(RuntimeError, match="another thread"):
+            with pytest.raises(RuntimeError, match="this Sampler is in use"):
                 use()
     assert tokens == expected[:1]
     assert sampler.position == 1
     assert tokens_of(sampler, STEPS[1:]) == expected[1:]
 
 
-def test_a_sampler_is_locked_in_one_step() -> None:
-    """Whoever had the last turn is refused from the very moment in which another takes the next."""
-    turn, seen = Turn(), []
+def test_threads_that_share_a_sampler_draw_each_position_once() -> None:
+    sampler, row, drawn = Sampler(PARAMS), STEPS[0, 0], []
 
-    def enter() -> None:
-        try:
-            with turn:
-                seen.append("entered")
-        except RuntimeError:
-            seen.append("refused")
+    def draw(_: int) -> None:
+        for _ in range(300):
+            with suppress(RuntimeError):
+                drawn.append(sampler(row, bias={}))
+            with suppress(RuntimeError):
+                drawn.append(sampler(row))
 
-    with turn:
-        pass
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(turn.__enter__).result()
-        enter()
-        pool.submit(enter).result()  # its own turn it may take again
-        enter()  # and ended with that
-        pool.submit(turn.__exit__).result()
-    assert seen == ["refused", "entered", "entered"]
-
-
-def test_a_call_that_was_interrupted_does_not_lock_the_sampler_for_ever() -> None:
-    class TickError(Exception):
-        pass
-
-    def tick(*_: object) -> None:
-        raise TickError
-
-    def draw_until_interrupted(sampler: Sampler, row: np.ndarray, seconds: float) -> None:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        while True:
-            sampler(row)
-
-    row = np.zeros(64, np.float32)
-    before = signal.signal(signal.SIGALRM, tick)
-    try:
-        for i in range(300):
-            sampler = Sampler(seed=1)
-            with pytest.raises(TickError):
-                draw_until_interrupted(sampler, row, 1e-4 + i % 40 * 1e-6)
-            sampler.reset()
-            assert sampler(row) == int(sample(row, seed=1, position=0).tokens)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(draw, range(4)))
+    assert sampler.position == len(drawn) > 300
+    sampler.reset()
+    expected = [sampler(row) for _ in drawn]
+    assert sorted(drawn) == sorted(expected)

@@ -1,10 +1,11 @@
-"""A `Sampler` whose calls are cut short, or stand in one another: it draws what it tells."""
+"""A `Sampler` that is interrupted, or used again during a call: its state stays consistent."""
 
 from __future__ import annotations
 
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,23 @@ import pytest
 
 import fastsample
 from fastsample import Sampler, SamplingParams, sample
+from tests.support.case_loop import each
 from tests.support.prepared_calls import ByDlpack
 from tests.support.sampler_steps import STEPS
 
 PACKAGE = str(Path(fastsample.__file__).parent)
+ALLOW_ALL = np.ones(STEPS.shape[-1], bool)
+needs_timer = pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="needs a timer that sends signals"
+)
 
 
-class CutShortError(Exception):
-    """What a signal's handler raises."""
+class InterruptedError(Exception):
+    """What a signal handler raises."""
 
 
-def cut_short(call: Callable[[], Any], instruction: int) -> bool:
-    """Raise at one instruction of the package's Python code; False where there are not as many."""
+def interrupt(call: Callable[[], Any], instruction: int) -> bool:
+    """Raise at one instruction of the package's Python code; False if there are fewer."""
     passed = 0
 
     def trace(frame: Any, event: str, _: Any) -> Any:
@@ -36,22 +42,28 @@ def cut_short(call: Callable[[], Any], instruction: int) -> bool:
         if event == "opcode":
             passed += 1
             if passed == instruction:
-                raise CutShortError
+                raise InterruptedError
         return trace
 
     tracer = sys.gettrace()
     sys.settrace(trace)
     try:
         call()
-    except CutShortError:
+    except InterruptedError:
         return True
     finally:
         sys.settrace(tracer)
     return False
 
 
+def unlock(sampler: Sampler) -> None:
+    """Trace functions also raise where signal handlers cannot: just before the lock's release."""
+    if sampler._exclusive.lock.locked():
+        sampler._exclusive.lock.release()
+
+
 def made() -> Sampler:
-    """Three sequences, with calls that are prepared."""
+    """Three sequences, for which calls are prepared."""
     sampler = Sampler([SamplingParams(seed=seed, temperature=2.0) for seed in range(3)])
     sampler(STEPS[0, :3])
     sampler(STEPS[1, :3])
@@ -59,29 +71,44 @@ def made() -> Sampler:
 
 
 def expected(sampler: Sampler, rows: np.ndarray) -> list[int]:
-    """What `sample` draws from what the sampler tells of its sequences."""
-    told = [sampler.sequence(number) for number in sampler.ids]
+    """Tokens of `sample` for the seeds and positions of the sequences."""
+    sequences = [sampler.sequence(number) for number in sampler.ids]
     return [
         int(sample(row, temperature=2.0, seed=one.seed, position=one.position).tokens)
-        for row, one in zip(rows, told, strict=True)
+        for row, one in zip(rows, sequences, strict=True)
     ]
 
 
-CHANGES: dict[str, Callable[[Sampler], Any]] = {
+def state_of(sampler: Sampler) -> list[tuple[int, int, list[int]]]:
+    each = [(number, sampler.sequence(number)) for number in sampler.ids]
+    return [(number, one.position, one.output) for number, one in each]
+
+
+USES: dict[str, Callable[[Sampler], Any]] = {
+    "call": lambda sampler: sampler(STEPS[2, :3], bias={0: 1.0}),
+    "call of one": lambda sampler: sampler(STEPS[4, 0], sequences=1, mask=ALLOW_ALL),
+    "sample": lambda sampler: sampler.sample(STEPS[4, :3]),
+    "accept": lambda sampler: sampler.accept([[3], [4], [5]]),
     "reset forward": lambda sampler: sampler.reset(9),
     "reset back": lambda sampler: sampler.reset(1),
     "reset of one": lambda sampler: sampler.reset(9, sequences=1),
     "add": lambda sampler: sampler.add(seed=4, temperature=2.0),
     "remove": lambda sampler: sampler.remove(1),
-    "call": lambda sampler: sampler(STEPS[2, :3], bias={0: 1.0}),
+    "clone": Sampler.clone,
 }
+MOVES_ALL = ("call", "call of one", "sample", "accept", "add", "remove", "clone")
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_an_interrupt_leaves_no_step_that_is_out_of_date(name: str) -> None:
+@each("name", USES)
+def test_an_interrupted_use_has_moved_all_sequences_or_none(name: str) -> None:
+    before, after = state_of(made()), made()
+    USES[name](after)
     instruction = 1
     sampler = made()
-    while cut_short(lambda sampler=sampler: CHANGES[name](sampler), instruction):
+    while interrupt(lambda sampler=sampler: USES[name](sampler), instruction):
+        unlock(sampler)
+        if name in MOVES_ALL:
+            assert state_of(sampler) in (before, state_of(after)), instruction
         rows = STEPS[3, : len(sampler.ids)]
         tokens = expected(sampler, rows)
         assert sampler(rows).tolist() == tokens, instruction
@@ -90,85 +117,92 @@ def test_an_interrupt_leaves_no_step_that_is_out_of_date(name: str) -> None:
     assert instruction > 20
 
 
-# ---------------------------------------------------------------- a call inside a call
+@needs_timer
+def test_an_interrupted_use_leaves_the_sampler_to_other_threads() -> None:
+    def handler(*_: object) -> None:
+        raise InterruptedError
+
+    sampler, row, refused, interrupts = Sampler(seed=1), STEPS[0, 0], 0, 0
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with ThreadPoolExecutor(1) as another:
+            for i in range(2_000):
+                signal.setitimer(signal.ITIMER_REAL, 2e-5 + i % 97 * 1e-6)
+                try:
+                    while True:
+                        sampler(row, mask=ALLOW_ALL)
+                        sampler.accept([1, 2])
+                        sampler.reset()
+                except InterruptedError:
+                    interrupts += 1
+                try:
+                    another.submit(sampler.clone).result()
+                except RuntimeError:
+                    refused += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (interrupts, refused) == (2_000, 0)
+    sampler.reset()
+    assert sampler(row) == int(sample(row, seed=1, position=0).tokens)
 
 
-def masked(before: Callable[[], Any]) -> ByDlpack:
-    """A mask that allows all tokens; `before` runs while it is looked at."""
-    return ByDlpack(np.ones(STEPS.shape[-1], bool), before)
+# ---------------------------------------------------------------- a use during a call
 
 
-INSIDE: dict[str, Callable[[Sampler], Any]] = {
-    "call": lambda sampler: sampler(STEPS[4, :3]),
-    "calls": lambda sampler: [sampler(STEPS[4, :3]) for _ in range(3)],
-    "call of some": lambda sampler: sampler(STEPS[4, :1], sequences=[1]),
-    "sample": lambda sampler: sampler.sample(STEPS[4, :3]),
-    "accept": lambda sampler: sampler.accept([[3], [], []]),
-    "reset": lambda sampler: sampler.reset(9),
-    "add": lambda sampler: sampler.add(seed=4, temperature=2.0),
-    "remove": lambda sampler: sampler.remove(1),
-}
+@each("outer", [Sampler.__call__, Sampler.sample])
+@each("name", USES)
+def test_a_use_during_a_call_is_refused(name: str, outer: Callable[..., Any]) -> None:
+    sampler, twin, errors = made(), made(), []
+
+    def use() -> None:
+        try:
+            USES[name](sampler)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    result = outer(sampler, STEPS[5, :3], mask=ByDlpack(ALLOW_ALL, use))
+    tokens = result.tokens if outer is Sampler.sample else result
+    assert [error[:23] for error in errors] == ["this Sampler is in use,"]
+    assert tokens.tolist() == twin(STEPS[5, :3]).tolist()
+    assert state_of(sampler) == state_of(twin)
+    assert sampler(STEPS[6, :3]).tolist() == twin(STEPS[6, :3]).tolist()
 
 
-def told(sampler: Sampler) -> list[tuple[int, int, list[int]]]:
-    each = [(number, sampler.sequence(number)) for number in sampler.ids]
-    return [(number, one.position, one.output) for number, one in each]
+def test_a_call_that_fails_with_the_use_inside_it_changes_nothing() -> None:
+    sampler = made()
+    before = state_of(sampler)
+    with pytest.raises(TypeError, match=r"`mask` must be .* this Sampler is in use"):
+        sampler(STEPS[5, :3], mask=ByDlpack(ALLOW_ALL, lambda: sampler.reset(1)))
+    assert state_of(sampler) == before
 
 
-@pytest.mark.parametrize("outer", [Sampler.__call__, Sampler.sample])
-@pytest.mark.parametrize("name", INSIDE)
-def test_a_call_inside_a_call_is_independent(name: str, outer: Callable[..., Any]) -> None:
-    sampler, twin = made(), made()
-    with pytest.raises(RuntimeError, match="used while one of its calls was under way"):
-        outer(sampler, STEPS[5, :3], mask=masked(lambda: INSIDE[name](sampler)))
-    INSIDE[name](twin)
-    assert told(sampler) == told(twin)
-    for logits in STEPS[6:]:
-        rows = logits[: len(sampler.ids)]
-        tokens = expected(sampler, rows)
-        assert sampler(rows).tolist() == tokens
+def test_a_sampler_may_be_read_during_a_call() -> None:
+    sampler, seen = made(), []
+    mask = ByDlpack(ALLOW_ALL, lambda: seen.append((state_of(sampler), repr(sampler))))
+    before = state_of(sampler), repr(sampler)
+    sampler(STEPS[2, :3], mask=mask)
+    assert seen == [before]
 
 
-def test_a_first_call_inside_a_first_call_fixes_the_number_of_rows() -> None:
-    sampler, twin = Sampler(seed=1), Sampler(seed=1)
-    with pytest.raises(RuntimeError, match="under way"):
-        sampler(STEPS[0], mask=masked(lambda: sampler(STEPS[1, :2])))
-    twin(STEPS[1, :2])
-    assert told(sampler) == told(twin)
-    assert sampler(STEPS[2, :2]).tolist() == twin(STEPS[2, :2]).tolist()
-
-
-def test_looking_and_copying_inside_a_call_do_not_stop_it() -> None:
-    sampler, twin, copies = made(), made(), []
-    tokens = sampler(STEPS[2, :3], mask=masked(lambda: copies.append(sampler.clone())))
-    assert tokens.tolist() == twin(STEPS[2, :3]).tolist()
-    assert copies[0](STEPS[2, :3]).tolist() == tokens.tolist()
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer that signals")
-def test_a_handler_that_draws_shares_no_position() -> None:
-    row, mask = STEPS[0, 0], np.ones(STEPS.shape[-1], bool)
-    sampler, drawn, refused = Sampler(seed=3), [], 0
+@needs_timer
+def test_a_handler_that_draws_repeats_no_position() -> None:
+    row, sampler, drawn = STEPS[0, 0], Sampler(seed=3), []
 
     def handler(*_: object) -> None:
-        with suppress(RuntimeError):  # a handler may itself be interrupted by the next
-            drawn.append(sampler(row, mask=mask))
+        with suppress(RuntimeError):
+            drawn.append(sampler(row, mask=ALLOW_ALL))
 
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 3e-4, 3e-4)
     try:
         for _ in range(3_000):
-            try:
-                sampler(row, mask=mask)
-            except RuntimeError:
-                refused += 1
+            sampler(row, mask=ALLOW_ALL)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert drawn
-    assert sampler.position == 3_000 - refused + len(drawn)
-    places = np.arange(sampler.position)
-    tokens = sample(
-        np.broadcast_to(row, (len(places), len(row))), seed=3, position=places, stream=0
-    )
-    assert sampler.sequence(0).output == tokens.tokens.tolist()
+    positions = np.arange(sampler.position)
+    assert len(positions) == 3_000 + len(drawn) > 3_000
+    rows = np.broadcast_to(row, (len(positions), len(row)))
+    tokens = sample(rows, seed=3, position=positions, stream=0).tokens
+    assert sampler.sequence(0).output == tokens.tolist()

@@ -304,7 +304,7 @@ def test_shared_values_are_attributes_of_the_sampler() -> None:
     sampler.add(GREEDY)
     assert sampler.position == 0
     for name in ("seed", "params"):
-        with pytest.raises(ValueError, match=rf"`{name}` must be asked of one sequence"):
+        with pytest.raises(ValueError, match=rf"`{name}` must be the same for all sequences"):
             getattr(sampler, name)
     with pytest.raises(ValueError, match="got 0 sequences"):
         _ = Sampler([]).seed

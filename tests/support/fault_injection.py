@@ -180,7 +180,7 @@ class Forgetful(Sampler):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state["roster"].reset(0, None)
+        state["table"].reset(0, None)
         return state
 
 

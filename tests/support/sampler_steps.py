@@ -12,6 +12,7 @@ import numpy as np
 
 from fastsample import Sampler, SamplingParams
 from tests.support.engines import Engine
+from tests.support.prepared_calls import refuse
 
 RNG = np.random.default_rng(12)
 STEPS = (RNG.normal(size=(8, 4, 200)) * 2).astype(np.float32)
@@ -35,22 +36,35 @@ def tokens_of(sampler: Sampler, steps: np.ndarray = STEPS) -> list[list[int]]:
     return [sampler(logits).tolist() for logits in steps]
 
 
+def change_engine(sampler: Sampler, **functions: Any) -> None:
+    """Replace functions of a sampler's engine; make_step=None leaves it the general path alone."""
+    execution = sampler._execution
+    sampler._execution = execution._replace(engine=execution.engine._replace(**functions))
+
+
+def forbid_general_path(sampler: Sampler) -> None:
+    """Fail the test when a call is not a prepared one."""
+    sampler._draw = refuse
+
+
 @contextmanager
-def used_by_another_thread(sampler: Sampler) -> Iterator[list[list[int]]]:
-    """Hold a thread inside a call of the sampler; it appends its tokens when it is let go."""
-    drawing, finish, run = threading.Event(), threading.Event(), sampler._run
+def used_by_another_thread(
+    sampler: Sampler, logits: np.ndarray = STEPS[0]
+) -> Iterator[list[list[int]]]:
+    """Hold a thread inside a call of the sampler; its tokens are appended when it goes on."""
+    drawing, finish, run = threading.Event(), threading.Event(), sampler._execution.engine.run
 
     def slow_run(*arguments: Any, **keywords: Any) -> None:
         drawing.set()
         finish.wait(timeout=10)
         run(*arguments, **keywords)
 
-    sampler._run = slow_run
+    change_engine(sampler, run=slow_run)
     tokens: list[list[int]] = []
-    thread = threading.Thread(target=lambda: tokens.append(sampler(STEPS[0]).tolist()))
+    thread = threading.Thread(target=lambda: tokens.append(sampler(logits, bias={}).tolist()))
     thread.start()
     drawing.wait(timeout=10)
-    sampler._run = run
+    change_engine(sampler, run=run)
     yield tokens
     finish.set()
     thread.join()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -177,23 +178,39 @@ def sample(
     >>> int(result.tokens), round(float(result.logprobs), 3), int(result.ranks), result.top_tokens
     (1, -2.17, 2, array([0, 1]))
     """
-    params = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "typical_p": typical_p,
-        "epsilon_cutoff": epsilon_cutoff,
-        "top_n_sigma": top_n_sigma,
-        "repetition_penalty": repetition_penalty,
-        "frequency_penalty": frequency_penalty,
-        "presence_penalty": presence_penalty,
-        "min_keep": min_keep,
-        "repetition_scope": repetition_scope,
-        "frequency_scope": frequency_scope,
-        "presence_scope": presence_scope,
-    }
-    device_engine = _device_engine(logits, engine, on_invalid)
+    values: tuple[Any, ...] = (  # in the order of the signature
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        typical_p,
+        epsilon_cutoff,
+        top_n_sigma,
+        repetition_penalty,
+        frequency_penalty,
+        presence_penalty,
+        repetition_scope,
+        frequency_scope,
+        presence_scope,
+        min_keep,
+    )
+    device_engine = None
+    if type(logits) is not np.ndarray and is_tensor(logits):
+        device_engine = _device_engine(logits, engine, on_invalid)
+    if (
+        device_engine is None
+        and mask is bias is prompt is output is n is valid_vocab is logprobs is out is None
+    ):
+        try:
+            draw = _prepare(
+                engine, isa, n_threads, reduction, logprobs_mode, on_invalid, stages, *values
+            )
+        except (TypeError, ValueError, RuntimeError):
+            draw = None  # the general path reports the error
+        result = None if draw is None else _draw(draw, logits, seed, position, stream)
+        if result is not None:
+            return result
+    params = dict(zip(_NAMES, values, strict=True))
     if device_engine is not None:
         from . import device
 
@@ -216,20 +233,6 @@ def sample(
                 out=out,
             ),
         )
-    if mask is bias is prompt is output is n is valid_vocab is logprobs is out is None:
-        draw = _prepared(
-            engine,
-            isa,
-            n_threads,
-            reduction,
-            logprobs_mode,
-            on_invalid,
-            stages,
-            *params.values(),
-        )
-        result = None if draw is None else _draw(draw, logits, seed, position, stream)
-        if result is not None:
-            return result
     rows = as_rows(logits, valid_vocab)
     n_rows = len(rows.values)
     logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
@@ -267,40 +270,38 @@ def sample(
     return make_result(buffers, rows, seed, tokens, logprob_request)
 
 
-def _device_engine(logits: Any, engine: Any, on_invalid: Any) -> str | None:
-    """Return the engine for a tensor that is sampled on its device; None for all other logits.
+_NAMES = tuple(name for name in signature(sample).parameters if name in CHOICES)
+"""The parameters of a plan in the order of the signature."""
 
-    There an invalid row cannot be an error, so for a tensor on the CPU it must be marked.
+
+def _device_engine(tensor: Any, engine: Any, on_invalid: Any) -> str | None:
+    """Return the engine that samples a tensor on its device; None if it is read on the CPU.
+
+    On its device an invalid row is never an error, so for a tensor on the CPU it must be marked.
     """
-    if type(logits) is np.ndarray or not is_tensor(logits):
+    is_cpu = tensor.is_cpu
+    if is_cpu and engine is None:
         return None
     require_name("engine", engine)
     if engine in TENSOR_ENGINES:
         is_marked = isinstance(on_invalid, str) and on_invalid == "mark"
-        return engine if is_marked or not logits.is_cpu else None
-    return "torch" if engine in (None, "auto") and not logits.is_cpu else None
+        return str(engine) if is_marked or not is_cpu else None
+    return "torch" if engine in (None, "auto") and not is_cpu else None
 
 
 def _draw(draw: Draw, logits: Any, seed: Any, position: Any, stream: Any) -> SampleResult | None:
     """Sample one row in a call that its engine has prepared; None where it declines."""
-    drawn = draw(logits, seed, position, 0 if stream is None else stream)
+    stream = 0 if stream is None else stream
+    drawn = draw(logits, seed, position, stream)
     if drawn is None:
-        return None
-    tokens, kept_count, status, torch = drawn
-    if torch:
-        tokens, kept_count, status = (as_caller_array(one, (), torch=True) for one in drawn[:3])
+        memory, torch = memory_of_logits(logits)
+        drawn = draw(memory, seed, position, stream, True)
+        if drawn is None:
+            return None
+        if torch:
+            drawn = tuple(as_caller_array(one, (), torch=True) for one in drawn)
+    tokens, kept_count, status = drawn
     return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
-
-
-def _prepared(*key: Any) -> Draw | None:
-    """Return a call that an engine has prepared for these parameters, if it has.
-
-    Arguments with a mistake have none: the general path finds the mistake.
-    """
-    try:
-        return _prepare(*key)
-    except (TypeError, ValueError, RuntimeError):
-        return None
 
 
 @lru_cache(maxsize=256, typed=True)
@@ -314,12 +315,14 @@ def _prepare(
     stages: Any,
     *values: Any,
 ) -> Draw | None:
+    """Check the parameters and let the engine prepare calls with them; None if it cannot."""
     execution = Execution.of(engine, isa, n_threads)
     make_draw = execution.engine.make_draw
     parse_logprobs(None, logprobs_mode, 1)
     invalid = invalid_mask(on_invalid, 0)
-    plan = uniform_plan(stages, dict(zip(CHOICES, values, strict=True)))
+    params = dict(zip(_NAMES, values, strict=True))
+    plan = uniform_plan(stages, {name: params[name] for name in CHOICES})
     if make_draw is None or plan is None or invalid is not None:
         return None
     mode = check_reduction(reduction)
-    return make_draw(plan, MAX_VOCABULARY, memory_of_logits, isa, execution.n_threads or 0, mode)
+    return make_draw(plan, MAX_VOCABULARY, isa, execution.n_threads or 0, mode)

@@ -1,9 +1,8 @@
-"""`Sampler`: it remembers sequences, so that a loop need only bring logits."""
+"""`Sampler`: sequences for a generation loop, which then passes nothing but logits."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from collections.abc import Sequence as AnySequence
 from dataclasses import replace
 from time import perf_counter_ns
@@ -11,53 +10,61 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.engines import resolve
-from fastsample.engines.contract import Run, SampleOutput, SampleRequest, Step
+from fastsample.engines.contract import LogprobRequest, SampleOutput, SampleRequest
+from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits
-from fastsample.params.parameters import SamplingParams, check_threads
+from fastsample.params.parameters import SamplingParams, check_position, replace_fields
+from fastsample.params.table import STREAM
 from fastsample.params.validation import check_reduction
 
 from .arguments import invalid_mask, parse_logprobs
+from .exclusive_use import ExclusiveUse
 from .latency import Latency
-from .members import Members
 from .result import SampleResult, as_caller_array, make_result, require_valid_rows
-from .roster import Batch, Roster, as_ids
-from .turn import Turn
+from .sequences import (
+    Batch,
+    Sequence,
+    SequenceTable,
+    parse_id,
+    parse_ids,
+    parse_token_lists,
+    start_sequence,
+)
 
 
-class Sampler(Members):
-    """Draw the tokens of one sequence, of B continuations of one, or of many that come and go.
+class Sampler:
+    """Sample one sequence, B continuations of one prompt, or many sequences.
 
-    A sampler holds sequences. Each has its own parameters, which are fixed, a seed, a stream, a
-    position and tokens. A call draws one token for each, appends it and moves the position on by
-    one; after an error all stands where it stood.
+    A sampler holds sequences. Each has fixed parameters, a seed, a stream, a position, a prompt and
+    an output. A call draws one token for each, appends it to the output and adds 1 to the position.
+    After an error, every sequence is as it was.
 
     Parameters
     ----------
     params : SamplingParams or list of SamplingParams, optional
-        One, or the defaults where left out: the first call decides how many sequences there are.
-        With logits of shape (V,) it is one, number 0. With shape (B, V) they are B continuations of
-        that one: the same seed, on the streams 0 to B - 1.
+        One set of parameters, or the defaults where left out: the first call decides how many
+        sequences there are. With logits of shape (V,) it is one, number 0. With shape (B, V) they
+        are B continuations: the same seed, on the streams 0 to B - 1.
         A list, which may be empty: one sequence for each, numbered from 0. Each has the seed of its
-        parameters, or a fresh one, on stream 0; more may come with `add` and go with `remove`.
+        parameters, or a fresh one, on stream 0. `add` and `remove` change the set.
     prompt : tokens, or one list of tokens per sequence, optional
         The tokens before the first draw, for penalties. They do not count in the position.
     valid_vocab : int, optional
         As in `sample`, for all calls.
     measure : bool
-        Whether the time of every call is kept, in `latency`: its cost is 60 ns a call at most.
+        Whether to record the time of every call in `latency`, which costs at most 60 ns per call.
     reduction : {"exact", "fixed", "fast"}
         As in `sample`, for all calls.
     engine, isa, n_threads
         As in `sample`.
     **keywords
-        Fields of `SamplingParams`; they win over those of `params`.
+        Fields of `SamplingParams`; they override those of `params`.
 
     Raises
     ------
     TypeError
-        Other `params`, a keyword that is not a field, a value of the wrong kind.
+        `params` of another type, a keyword that is not a field, a value of the wrong type.
     ValueError
         A value out of range, an unknown reduction, engine or instruction set.
     RuntimeError
@@ -66,18 +73,20 @@ class Sampler(Members):
     Notes
     -----
     ``sampler(logits)`` returns an int for logits of shape (V,), and int64 tokens of shape (B,) for
-    (B, V), a torch.int64 tensor for a torch tensor. `sample` tells log-probabilities too.
+    (B, V), as a torch.int64 tensor for a torch tensor. `sample` returns log-probabilities too.
 
-    Penalties look at each sequence's own tokens: its prompt, and the output that the sampler keeps,
-    both drawn and taken over with `accept`. One thread at a time may use a sampler; another is
-    refused. Where a signal's handler, a finalizer or an argument's own code uses it in the midst of
-    a call, what that did stands, and the call draws nothing and raises RuntimeError if it has
-    looked at its sequences already.
+    Penalties use each sequence's own tokens: its prompt, and the output that the sampler records,
+    drawn or passed to `accept`.
 
-    Guarantees: a sequence's token is the one of ``fastsample.sample(row, seed=..., stream=...,
-    position=..., prompt=..., output=...)`` with what `sequence` tells of it, whatever the machine
-    and whoever else is in the batch; also in a clone, after pickling, in a forked child. In the
-    reduction "fast" there is no such guarantee.
+    A sampler serves one call at a time. A use during a call, by another thread, a signal handler or
+    code of its mask or bias, raises RuntimeError and changes nothing. An exception of a signal
+    handler, such as KeyboardInterrupt, leaves all sequences of a call as they were, or all of them
+    one token on.
+
+    A sequence's token is that of ``fastsample.sample(row, seed=..., stream=..., position=...,
+    prompt=..., output=...)`` with the attributes of `sequence`, on every machine and whatever other
+    sequences are in the batch; also in a clone, after pickling, and in a forked child. The
+    reduction "fast" has no such guarantee.
 
     Examples
     --------
@@ -92,7 +101,7 @@ class Sampler(Members):
     >>> sampler.position
     5
 
-    A batch whose rows come and go:
+    A batch that gains and loses sequences:
 
     >>> greedy, warm = fastsample.SamplingParams(temperature=0), fastsample.SamplingParams(seed=3)
     >>> sampler = fastsample.Sampler([greedy, warm])
@@ -107,14 +116,13 @@ class Sampler(Members):
     ((1, 2), 2, 1)
     """
 
+    _table: SequenceTable
     _valid_vocab: int | None
-    _latency: Latency | None
     _reduction: str
-    _engine: str | None
-    _isa: str | None
-    _n_threads: int | None
-    _run: Run
-    _make_step: Callable[..., Step] | None
+    _execution: Execution
+    _latency: Latency | None
+    _exclusive: ExclusiveUse
+    _batch: Batch | None
 
     def __init__(
         self,
@@ -132,33 +140,55 @@ class Sampler(Members):
     ) -> None:
         self.__setstate__(
             {
-                "roster": Roster(params, prompt, keywords),
+                "table": SequenceTable(params, prompt, keywords),
                 "valid_vocab": valid_vocab,
-                "measure": check_measure(measure),
-                "reduction": check_reduction(reduction),
+                "measure": measure,
+                "reduction": reduction,
                 "engine": engine,
                 "isa": isa,
-                "n_threads": check_threads(n_threads),
+                "n_threads": n_threads,
             }
         )
         if isa is not None:
-            # A step without rows, in which the engine refuses an instruction set that it lacks.
+            # A request without rows: the engine refuses an instruction set that it lacks.
             no_rows = SampleRequest(np.empty((0, 1), np.float32), 1, make_plan(0), None)
-            self._run(no_rows, SampleOutput.empty(0), isa=isa)
+            self._execution.sample(no_rows, SampleOutput.empty(0))
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The numbers of the sequences, ascending: the rows of a call without `sequences`."""
+        return self._table.ids
+
+    @property
+    def params(self) -> SamplingParams:
+        """The parameters, if all sequences share them; else ValueError."""
+        params: SamplingParams = self._table.shared("params")
+        return params
+
+    @property
+    def seed(self) -> int:
+        """The seed in use, that of `params` or a fresh one, if all sequences share it."""
+        seed: int = self._table.shared("seed")
+        return seed
+
+    @property
+    def position(self) -> int:
+        """The position of the next draw, if it is the same for all sequences: see `Sequence`."""
+        position: int = self._table.shared("position")
+        return position
 
     @property
     def reduction(self) -> str:
-        """How masses add up in all calls: "exact", "fixed" or "fast"."""
+        """How masses are summed in all calls: "exact", "fixed" or "fast"."""
         return self._reduction
 
     @property
     def latency(self) -> Latency:
-        """How long the calls took, of a sampler that was made with ``measure=True``.
+        """How long the calls took, for a sampler that was made with ``measure=True``.
 
-        What is measured is a call of the sampler, or of its `sample`, from the look at its logits
-        to its tokens; one call, however many rows it has, and their tokens are counted too. A call
-        that ended in an error is left out. A clone, a copy and what comes out of a pickle start
-        with an empty one.
+        A call of the sampler, or of its `sample`, is measured from its start to its tokens: one
+        call, however many rows it has. Calls that end in an error are not counted. A clone, a copy
+        and an unpickled sampler start with an empty one.
 
         Raises
         ------
@@ -184,17 +214,23 @@ class Sampler(Members):
             )
         return self._latency
 
+    def sequence(self, number: int) -> Sequence:
+        """Return one sequence: its parameters, seed, stream, position, prompt and output."""
+        return self._table.get((parse_id(number),))[0]
+
+    # ------------------------------------------------------------ drawing
+
     def __call__(
         self, logits: Any, *, sequences: Any = None, mask: Any = None, bias: Any = None
     ) -> Any:
-        """Draw the next token of each row, append it and move the position on by one.
+        """Draw the next token of each row, append it and add 1 to the position.
 
         Parameters
         ----------
         logits : array of shape (V,) or (B, V)
             As in `fastsample.sample`.
         sequences : int, or list of B int, optional
-            Whose row each one is. None: row b is that of the b-th of `ids`.
+            The numbers of the sequences of the rows. None: row b is that of ``ids[b]``.
         mask, bias
             As in `fastsample.sample`, for this call.
 
@@ -206,66 +242,30 @@ class Sampler(Members):
         ------
         TypeError, ValueError
             As `fastsample.sample`; also ValueError for an unknown or repeated number, for another
-            B than there are sequences, for a token of the history that `logits` has no column for,
-            and at position 2**64.
+            B than the number of sequences, for a token of the history that `logits` has no column
+            for, and at position 2**64.
         RuntimeError
-            Another thread is using this sampler, or it was used in the midst of this call.
+            The sampler is in use.
         """
-        batch = self._roster.batch
-        if batch is not None and batch.step is not None:
-            drawn = batch.step(logits, sequences, mask, bias)
+        batch = self._batch
+        if (
+            batch is not None
+            and batch.step is not None
+            and (mask is bias is None)
+            and (sequences is batch.ids or parse_ids(sequences) == batch.ids)
+        ):
+            drawn = batch.step(logits)
             if drawn is not None:
                 return drawn
-        return self._draw(logits, sequences, mask, bias)
-
-    def _draw(self, logits: Any, sequences: Any, mask: Any, bias: Any) -> Any:
-        """Draw as a call does, whatever adjusts the logits; also where nothing is prepared."""
-        started = perf_counter_ns()
-        with self._turn:
-            rows = as_rows(logits, self._valid_vocab)
-            batch = self._roster.batch_of(len(rows.values), as_ids(sequences))
-            batch.to_next_position()
-            adjustments = batch.adjustments(rows, mask, bias)
-            request = SampleRequest(
-                rows.values, rows.vocabulary, batch.plan, adjustments, self._reduction
-            )
-            self._run(request, batch.outcome, isa=self._isa, n_threads=self._n_threads)
-            require_valid_rows(request, batch.outcome.status, rows.shape)
-            tokens = batch.drawn.tolist()
-            drawn = as_caller_array(batch.drawn.copy(), rows.shape, torch=rows.torch)
-            self._prepare(batch)
-            # Last: from here on the batch, and the memory of its tokens, are the next call's.
-            self._roster.move_on(batch, tokens)
-            self._record(started, len(tokens))
-        return drawn if rows.shape else tokens[0]
-
-    def _prepare(self, batch: Batch) -> None:
-        """Let the engine prepare calls of this batch with rows that nothing adjusts."""
-        if self._make_step is None or batch.step is not None or batch.has_penalties:
-            return
-        batch.step = self._make_step(
-            batch.ids,
-            batch.outputs,
-            [one.skipped for one in batch.sequences],
-            self._valid_vocab or 0,
-            MAX_VOCABULARY,
-            batch.plan,
-            batch.outcome.tokens,
-            batch.outcome.status,
-            self._turn.owner,
-            memory_of_logits,
-            as_ids,
-            as_caller_array,
-            None if self._latency is None else self._latency.memory,
-            self._isa,
-            self._n_threads or 0,
-            self._reduction,
-        )
-
-    def _record(self, started: int, tokens: int) -> None:
-        """Measure a call that the engine has not measured itself."""
-        if self._latency is not None:
-            self._latency.record(perf_counter_ns() - started, tokens)
+            memory, torch = memory_of_logits(logits)
+            drawn = batch.step(memory, True)
+            if drawn is not None:
+                is_tensor = torch and memory.ndim == 2
+                return as_caller_array(drawn, drawn.shape, torch=True) if is_tensor else drawn
+        rows, _, output, _ = self._draw(logits, sequences, mask, bias)
+        if not rows.shape:
+            return int(output.tokens[0, 0])
+        return as_caller_array(output.tokens.copy(), rows.shape, torch=rows.torch)
 
     def sample(
         self,
@@ -278,15 +278,15 @@ class Sampler(Members):
         logprobs_mode: str | tuple[str, ...] = "raw",
         on_invalid: str = "raise",
     ) -> SampleResult:
-        """Draw like a call of the sampler, and tell all that `fastsample.sample` tells.
+        """Draw like a call of the sampler, and return all that `fastsample.sample` returns.
 
         Parameters
         ----------
         logits, sequences, mask, bias
             As in a call.
         logprobs, logprobs_mode, on_invalid
-            As in `fastsample.sample`. A sequence whose row is marked as bad gets no token and stays
-            at its position.
+            As in `fastsample.sample`. A sequence whose row is marked as invalid gets no token and
+            keeps its position.
 
         Returns
         -------
@@ -307,76 +307,272 @@ class Sampler(Members):
         >>> result.top_tokens, result.top_logprobs.round(3)
         (array([0, 1]), array([-1.386, -1.386]))
         """
+        rows, batch, output, logprob_request = self._draw(
+            logits, sequences, mask, bias, (logprobs, logprobs_mode, on_invalid)
+        )
+        seed: Any
+        if not self._table.is_dynamic:
+            seed = self.seed
+        elif rows.shape:
+            seed = np.array([one.seed for one in batch.sequences], np.uint64)
+        else:
+            seed = batch.sequences[0].seed
+        tokens = as_caller_array(output.tokens, rows.shape, torch=rows.torch)
+        return make_result(output, rows, seed, tokens, logprob_request)
+
+    def _draw(
+        self,
+        logits: Any,
+        sequences: Any,
+        mask: Any,
+        bias: Any,
+        result_options: tuple[Any, Any, Any] | None = None,
+    ) -> tuple[Rows, Batch, SampleOutput, LogprobRequest | None]:
+        """Draw a token for each row, and move its sequence on.
+
+        `result_options` are `logprobs`, `logprobs_mode` and `on_invalid`; without them the output
+        has tokens alone, in memory that the next call writes again.
+        """
         started = perf_counter_ns()
-        with self._turn:
-            rows = as_rows(logits, self._valid_vocab)
+        rows = as_rows(logits, self._valid_vocab)
+        ids = parse_ids(sequences)
+        logprob_request = invalid = None
+        if result_options is not None:
+            logprobs, logprobs_mode, on_invalid = result_options
             logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
             invalid = invalid_mask(on_invalid, 0)
-            batch = self._roster.batch_of(len(rows.values), as_ids(sequences))
-            batch.to_next_position()
+        with self._exclusive.begin():
+            batch = self._batch_of(self._suspend(), ids, len(rows.values))
+            batch.write_positions()
             adjustments = batch.adjustments(rows, mask, bias)
             request = SampleRequest(
                 rows.values, rows.vocabulary, batch.plan, adjustments, self._reduction
             )
-            output = SampleOutput.empty(len(rows.values), kept_count=True, logprobs=logprob_request)
-            self._run(request, output, isa=self._isa, n_threads=self._n_threads)
+            output = batch.tokens_only
+            if result_options is not None:
+                output = SampleOutput.empty(
+                    len(rows.values), kept_count=True, logprobs=logprob_request
+                )
+            self._execution.sample(request, output)
             if invalid is None:
                 require_valid_rows(request, output.status, rows.shape)
             tokens = output.tokens.ravel().tolist()
-            self._roster.move_on(batch, tokens)
-            drawn = as_caller_array(output.tokens, rows.shape, torch=rows.torch)
-            seed = self._seed_of(batch, rows)
-            result = make_result(output, rows, seed, drawn, logprob_request)
-            self._record(started, len(tokens) - tokens.count(-1))
-        return result
+            self._prepare(batch)
+            self._table.fix_rows(batch)
+            batch.append(tokens)
+            if not self._table.is_open:
+                self._resume(batch)
+            if self._latency is not None:
+                drawn = len(tokens) - tokens.count(-1)
+                self._latency.record(perf_counter_ns() - started, drawn)
+        return rows, batch, output, logprob_request
+
+    def _batch_of(self, last: Batch | None, ids: tuple[int, ...] | None, n_rows: int) -> Batch:
+        """Return the batch of a call: that of the last one if it has the same sequences."""
+        batch = last if last is not None and last.ids == ids else self._table.batch(ids, n_rows)
+        if len(batch.sequences) != n_rows:
+            raise ValueError(
+                f"`logits` must have {len(batch.sequences)} rows, one for each sequence, got "
+                f"{n_rows} (choose the sequences of the rows with sequences=[...], or start again "
+                "with reset())"
+            )
+        return batch
+
+    def _prepare(self, batch: Batch) -> None:
+        """Let the engine prepare calls of a batch without logits processors."""
+        execution = self._execution
+        if execution.engine.make_step is None or batch.step is not None or batch.has_penalties:
+            return
+        batch.step = execution.engine.make_step(
+            batch.outputs,
+            batch.skipped,
+            self._valid_vocab or 0,
+            MAX_VOCABULARY,
+            batch.plan,
+            self._exclusive,
+            None if self._latency is None else self._latency.memory,
+            execution.isa,
+            execution.n_threads or 0,
+            self._reduction,
+        )
+
+    def _suspend(self) -> Batch | None:
+        """Take away the batch of the last call, so that no thread draws with its step."""
+        batch = self._batch
+        if batch is not None and batch.step is not None:
+            batch.step.ready = False
+        self._batch = None
+        return batch
+
+    def _resume(self, batch: Batch | None) -> None:
+        """Let the next call use a batch."""
+        self._batch = batch
+        if batch is not None and batch.step is not None:
+            batch.step.ready = True
+
+    # ------------------------------------------------------------ sequences
+
+    def accept(self, tokens: Any, *, sequences: Any = None) -> None:
+        """Append tokens that were not drawn here, such as those that a grammar forces.
+
+        The position of each sequence grows by their number. Before the first call of a sampler made
+        from one `SamplingParams`, all continuations get them.
+
+        Parameters
+        ----------
+        tokens : int, list of int, or a list of these
+            For one sequence a token or a list of tokens; for several a list with one of these for
+            each, so that the tokens of a call can be passed to another sampler's `accept`. -1,
+            which a marked row has instead of a token, is skipped.
+        sequences : int or list of int, optional
+            The sequences that they are for. None: one entry for each of `ids`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Not tokens, an unknown or repeated number, another number of entries, tokens at position
+            2**64 or beyond. No sequence has changed then.
+        RuntimeError
+            The sampler is in use.
+
+        Examples
+        --------
+        >>> import fastsample
+        >>> sampler = fastsample.Sampler(seed=1, presence_penalty=0.5)
+        >>> sampler.accept([5, 9])
+        >>> sampler.position, sampler.sequence(0).output
+        (2, [5, 9])
+        """
+        with self._exclusive.begin():
+            batch = self._suspend()
+            chosen = self._table.get(parse_ids(sequences))
+            lists = parse_token_lists("tokens", tokens, len(chosen), skip_marks=True)
+            self._table.accept(chosen, lists)
+            self._resume(batch)
+
+    def add(
+        self,
+        params: SamplingParams | None = None,
+        *,
+        prompt: Any = (),
+        stream: int = 0,
+        **keywords: Any,
+    ) -> int:
+        """Add a sequence, to a sampler made from a list.
+
+        Parameters
+        ----------
+        params : SamplingParams, optional
+            The defaults where left out; without a seed the sequence gets a fresh one.
+        prompt : list of tokens
+            The tokens before the first draw.
+        stream : int
+            In [0, 2**32). Sequences with the same seed draw with the same random numbers unless
+            their streams differ.
+        **keywords
+            Fields of `SamplingParams`; they override those of `params`.
+
+        Returns
+        -------
+        int
+            Its number, which no other sequence of this sampler has had or will have.
+
+        Raises
+        ------
+        TypeError
+            As `Sampler`; also where the sampler was not made from a list.
+        ValueError
+            A value out of range.
+        RuntimeError
+            The sampler is in use.
+        """
+        checked = replace_fields(params, keywords)
+        (tokens,) = parse_token_lists("prompt", prompt, 1)
+        sequence = start_sequence(checked, tokens, STREAM.one(stream))
+        with self._exclusive.begin():
+            self._suspend()
+            return self._table.add(sequence)
+
+    def remove(self, number: int) -> Sequence:
+        """Remove a sequence and return it; no other sequence changes.
+
+        Raises
+        ------
+        TypeError, ValueError, RuntimeError
+            As `add`; also ValueError for an unknown number.
+        """
+        with self._exclusive.begin():
+            self._suspend()
+            return self._table.remove(parse_id(number))
+
+    def reset(self, position: int = 0, *, sequences: Any = None) -> None:
+        """Set the position. Parameters, seed and prompt stay; the output from there on is deleted.
+
+        At 0, a sampler made from one `SamplingParams` starts again: the next call decides how many
+        continuations there are. A position beyond the output skips positions, whose tokens are
+        unknown; a later reset to or into the skipped positions deletes nothing before them.
+
+        Parameters
+        ----------
+        position : int
+            In [0, 2**64).
+        sequences : int or list of int, optional
+            The sequences to set; None: all.
+        """
+        checked = check_position(position)
+        with self._exclusive.begin():
+            self._suspend()
+            self._table.reset(checked, parse_ids(sequences))
+
+    # ------------------------------------------------------------ the sampler as an object
 
     def clone(self) -> Sampler:
-        """Copy the sampler: from here on both draw the same, neither moves the other."""
+        """Return a copy that draws the same tokens; neither changes the other."""
         return copy.copy(self)
 
-    def _seed_of(self, batch: Batch, rows: Rows) -> Any:
-        """What a result tells: one seed for one row, and for continuations; else one per row."""
-        if not self._roster.comes_and_goes:
-            return self.seed
-        seeds = [one.seed for one in batch.sequences]
-        return np.array(seeds, np.uint64) if rows.shape else seeds[0]
-
     def __getstate__(self) -> dict[str, Any]:
-        with self._turn:
-            return {
-                "roster": self._roster.copy(),
-                "valid_vocab": self._valid_vocab,
-                "measure": self._latency is not None,
-                "reduction": self._reduction,
-                "engine": self._engine,
-                "isa": self._isa,
-                "n_threads": self._n_threads,
-            }
+        with self._exclusive.begin():
+            batch = self._suspend()
+            table = self._table.copy()
+            self._resume(batch)
+        return {
+            "table": table,
+            "valid_vocab": self._valid_vocab,
+            "measure": self._latency is not None,
+            "reduction": self._reduction,
+            "engine": self._engine,
+            "isa": self._execution.isa,
+            "n_threads": self._execution.n_threads,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._roster = state["roster"]
+        self._table = state["table"]
         self._valid_vocab = state["valid_vocab"]
-        self._latency = Latency() if state["measure"] else None
-        # A sampler that was pickled before there were modes drew in the only one there was.
-        self._reduction = check_reduction(state.get("reduction", "exact"))
+        self._latency = Latency() if _check_measure(state["measure"]) else None
+        self._reduction = check_reduction(state["reduction"])
         self._engine = state["engine"]
-        self._isa = state["isa"]
-        self._n_threads = state["n_threads"]
-        engine = resolve(self._engine, self._isa)
-        self._run, self._make_step = engine.run, engine.make_step
-        self._turn = Turn()
+        self._execution = Execution.of(self._engine, state["isa"], state["n_threads"])
+        self._exclusive = ExclusiveUse()
+        self._batch = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[0] != "_":
+            way_out = "call reset(position)" if name == "position" else "make a new Sampler"
+            raise AttributeError(
+                f"`{name}` cannot be set: the parameters of a Sampler are fixed ({way_out})"
+            )
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
-        sequences = self._roster.chosen(None)
+        sequences = self._table.get(None)
         mode = "" if self._reduction == "exact" else f", reduction={self._reduction!r}"
-        if self._roster.comes_and_goes or len({one.position for one in sequences}) > 1:
+        if self._table.is_dynamic or len({one.position for one in sequences}) > 1:
             return f"Sampler({len(sequences)} sequences{mode})"
         params = replace(self.params, seed=self.seed)
         return f"Sampler({params}, position={self.position}{mode})"
 
 
-def check_measure(measure: Any) -> bool:
-    """Check a switch: a bool and nothing else."""
+def _check_measure(measure: Any) -> bool:
     if not isinstance(measure, bool):
         raise TypeError(
             f"`measure` must be True or False, got {type(measure).__name__} {measure!r} "

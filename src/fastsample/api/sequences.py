@@ -1,105 +1,45 @@
-"""One sequence: what a `Sampler` remembers of it, what is shown of that, and its tokens' checks."""
+"""The sequences of a `Sampler`: parameters, seed, stream, position and tokens of each."""
 
 from __future__ import annotations
 
 from array import array
-from typing import Any, TypeAlias
+from copy import copy
+from itertools import compress
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastsample.engines.contract import SampleOutput, Step
 from fastsample.engines.plan import make_plan
-from fastsample.inputs.logits import MAX_VOCABULARY
-from fastsample.params.parameters import SamplingParams, fresh_seed, plan_fields
-from fastsample.params.validation import at, per_row
-
-Tokens: TypeAlias = "array[int]"
-Gap: TypeAlias = tuple[int, int]
-"""How many tokens of the output stand before it, and how many positions it passes over."""
-
-
-class State:
-    """What a sampler remembers of one sequence, for it alone to change.
-
-    Attributes
-    ----------
-    params, seed, stream
-        As `Sequence` tells them.
-    settings : array of PLAN, shape (1,)
-        The plan's row at position 0.
-    prompt, output : array of tokens
-    skipped : int
-        Positions that were passed over: no token is known of them.
-    """
-
-    __slots__ = ("_gaps", "output", "params", "prompt", "seed", "settings", "skipped", "stream")
-
-    def __init__(
-        self,
-        params: SamplingParams,
-        seed: int,
-        stream: int = 0,
-        prompt: Tokens | tuple[()] = (),
-        output: Tokens | tuple[()] = (),
-        gaps: tuple[Gap, ...] = (),
-    ) -> None:
-        self.params = params
-        self.seed = seed
-        self.stream = stream
-        self.settings = make_plan(1, **plan_fields(params), seed=seed, stream=stream)
-        self.prompt = array("q", prompt)
-        self.output = array("q", output)
-        self._gaps = gaps
-        self.skipped = sum(length for _, length in gaps)
-
-    @property
-    def position(self) -> int:
-        """How many tokens have been drawn for it or accepted, and positions passed over."""
-        return self.skipped + len(self.output)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return State, self._all()
-
-    def _all(self) -> tuple[Any, ...]:
-        return self.params, self.seed, self.stream, self.prompt, self.output, self._gaps
-
-    def on_stream(self, stream: int, prompt: Tokens | None = None) -> State:
-        """Copy it to another continuation of its seed, with a prompt of its own where given."""
-        params, seed, _, own, *rest = self._all()
-        return State(params, seed, stream, own if prompt is None else prompt, *rest)
-
-    def go_to(self, position: int) -> None:
-        """Forget the output from a position on, or leave a gap of unknown tokens before it."""
-        gaps: list[Gap] = []
-        skipped = 0
-        for before, length in self._gaps:
-            room = position - (before + skipped)
-            if room <= 0:
-                break
-            gaps.append((before, min(length, room)))
-            skipped += gaps[-1][1]
-        del self.output[position - skipped :]
-        beyond = position - skipped - len(self.output)
-        if beyond:
-            gaps.append((len(self.output), beyond))
-        self._gaps, self.skipped = tuple(gaps), skipped + beyond
+from fastsample.inputs.logits import MAX_VOCABULARY, Rows
+from fastsample.inputs.logits_processors import Adjustments, make_adjustments
+from fastsample.inputs.tokens import is_nested, token_list
+from fastsample.params.parameters import (
+    MAX_POSITION,
+    SamplingParams,
+    fresh_seed,
+    plan_fields,
+    replace_fields,
+)
+from fastsample.params.validation import per_row
 
 
 class Sequence:
-    """One sequence of a `Sampler`, as it stands: to be read, while the sampler changes it.
+    """One sequence of a `Sampler`, to be read; it changes with the sampler.
 
     Attributes
     ----------
     params : SamplingParams
-        As given.
     seed : int
-        That of `params`, or the fresh one drawn in its place.
+        The seed of `params`, or the fresh one drawn in its place.
     stream : int
-        Which continuation of the seed.
+        The continuation of the seed.
     position : int
-        How many tokens have been drawn for it or accepted, the prompt not counted: the position of
-        its next draw. Positions that `Sampler.reset` passed over count too.
+        The number of tokens drawn or accepted for it, plus the positions that `Sampler.reset` has
+        skipped: the position of its next draw. The prompt is not counted.
     prompt, output : list of int
-        Copies of its tokens: those that came before the first draw, and those since.
+        Copies of its tokens: those before the first draw, and those since.
 
     Examples
     --------
@@ -112,40 +52,56 @@ class Sequence:
     ([3, 1], [4, 1], 2)
     """
 
-    __slots__ = ("_state",)
+    __slots__ = ("_gaps", "_output", "_params", "_plan", "_prompt", "_seed", "_skipped", "_stream")
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(
+        self,
+        params: SamplingParams,
+        seed: int,
+        stream: int,
+        prompt: array[int],
+        output: array[int],
+        gaps: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        self._params = params
+        self._seed = seed
+        self._stream = stream
+        self._prompt = prompt
+        self._output = output
+        # Positions that reset() has skipped: (length of the output before, number of positions).
+        self._gaps = gaps
+        self._skipped = sum(count for _, count in gaps)
+        self._plan = make_plan(1, **plan_fields(params), seed=seed, stream=stream)
 
     @property
     def params(self) -> SamplingParams:
-        """The parameters as given."""
-        return self._state.params
+        """The sampling parameters."""
+        return self._params
 
     @property
     def seed(self) -> int:
-        """That of `params`, or the fresh one drawn in its place."""
-        return self._state.seed
+        """The seed in use."""
+        return self._seed
 
     @property
     def stream(self) -> int:
-        """Which continuation of the seed."""
-        return self._state.stream
+        """The continuation of the seed."""
+        return self._stream
 
     @property
     def position(self) -> int:
-        """The position of its next draw."""
-        return self._state.position
+        """The position of the next draw."""
+        return self._skipped + len(self._output)
 
     @property
     def prompt(self) -> list[int]:
-        """The tokens that came before the first draw."""
-        return self._state.prompt.tolist()
+        """The tokens before the first draw."""
+        return self._prompt.tolist()
 
     @property
     def output(self) -> list[int]:
-        """The tokens since: drawn, or accepted from elsewhere."""
-        return self._state.output.tolist()
+        """The tokens drawn or accepted."""
+        return self._output.tolist()
 
     def __repr__(self) -> str:
         return (
@@ -153,65 +109,306 @@ class Sequence:
             f"position={self.position})"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        tokens = array("q", self._prompt), array("q", self._output)
+        return Sequence, (self._params, self._seed, self._stream, *tokens, self._gaps)
 
-def start(params: SamplingParams, prompt: Tokens, stream: int = 0) -> State:
-    """Make a sequence that has been given its prompt alone, with a fresh seed where it has none."""
+    def _on_stream(self, stream: int, prompt: array[int] | None = None) -> Sequence:
+        """Copy the sequence to another continuation of its seed, perhaps with its own prompt."""
+        own = array("q", self._prompt) if prompt is None else prompt
+        output = array("q", self._output)
+        return Sequence(self._params, self._seed, stream, own, output, self._gaps)
+
+    def _go_to(self, position: int) -> None:
+        """Forget the output from a position on, or skip positions up to it."""
+        gaps: list[tuple[int, int]] = []
+        skipped = 0
+        for before, count in self._gaps:
+            in_reach = position - (before + skipped)
+            if in_reach <= 0:
+                break
+            gaps.append((before, min(count, in_reach)))
+            skipped += gaps[-1][1]
+        del self._output[position - skipped :]
+        beyond = position - skipped - len(self._output)
+        if beyond:
+            gaps.append((len(self._output), beyond))
+        self._gaps, self._skipped = tuple(gaps), skipped + beyond
+
+
+def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) -> Sequence:
+    """Make a sequence without output; it gets a fresh seed if `params` has none."""
     seed = fresh_seed() if params.seed is None else params.seed
-    return State(params, seed, stream, prompt)
+    return Sequence(params, seed, stream, prompt, array("q"))
 
 
-def prompts_of(prompt: Any, count: int) -> list[Tokens]:
-    """One list of tokens for each sequence; a list of tokens is that of all."""
-    if is_per_sequence(prompt):
-        return token_lists("prompt", prompt, count)
-    return token_lists("prompt", () if prompt is None else prompt, 1) * count
+class Batch:
+    """The sequences of one call's rows, in their order, and what a call of them needs.
 
-
-def is_per_sequence(tokens: Any) -> bool:
-    """Tell a list of lists of tokens from one list of them."""
-    return per_row(tokens) and len(tokens) > 0 and per_row(tokens[0])
-
-
-def token_lists(name: str, given: Any, count: int, *, skip_marks: bool = False) -> list[Tokens]:
-    """Check one list of tokens for each of `count` sequences; one token stands for its list.
-
-    For one sequence, a list of tokens need not stand in another list. With `skip_marks`, a -1,
-    which a marked row has in place of a token, is left out.
+    Attributes
+    ----------
+    ids : tuple of int, or None for all sequences
+    sequences : list of Sequence
+    plan : array of PLAN, shape (B,)
+    outputs : list of array
+        The tokens of each sequence, to which a call appends.
+    skipped : list of int
+        By how much the position of each is larger than the length of its output.
+    has_penalties : bool
+        Whether a call reads the tokens of the sequences.
+    tokens_only : SampleOutput
+        Memory for calls that return tokens alone.
+    step : Step or None
+        A call that the engine has prepared for these sequences.
     """
-    if count == 1 and not is_per_sequence(given):
-        return [_token_list(name, given, None, skip_marks)]
-    if not per_row(given):
+
+    __slots__ = (
+        "_positions",
+        "has_penalties",
+        "ids",
+        "outputs",
+        "plan",
+        "sequences",
+        "skipped",
+        "step",
+        "tokens_only",
+    )
+
+    def __init__(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
+        self.ids = ids
+        self.sequences = sequences
+        self.plan: NDArray[np.void] = np.concatenate(
+            [make_plan(0), *(one._plan for one in sequences)]
+        )
+        self.outputs = [one._output for one in sequences]
+        self.skipped = [one._skipped for one in sequences]
+        self.has_penalties = any(_has_penalties(one.params) for one in sequences)
+        self.tokens_only = SampleOutput.empty(len(sequences))
+        self.step: Step | None = None
+        self._positions = self.plan["position"]
+
+    def write_positions(self) -> None:
+        """Write the position of every sequence into the plan."""
+        for b, (skipped, output) in enumerate(zip(self.skipped, self.outputs, strict=True)):
+            position = skipped + len(output)
+            if position > MAX_POSITION:
+                raise ValueError(
+                    f"`position` must be in [0, 2**64), got {position} (every position of this "
+                    "seed has been drawn; take another)"
+                )
+            self._positions[b] = position
+
+    def adjustments(self, rows: Rows, mask: Any, bias: Any) -> Adjustments | None:
+        """Check a call's mask and bias, and add the tokens where a penalty reads them."""
+        if not self.has_penalties:
+            return make_adjustments(rows, mask=mask, bias=bias)
+        # Copies: an array cannot grow while another holds its memory.
+        prompts = [np.array(one._prompt, np.int64) for one in self.sequences]
+        outputs = [np.array(output, np.int64) for output in self.outputs]
+        return make_adjustments(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
+
+    def append(self, tokens: list[int]) -> None:
+        """Append a token to each output; -1 appends none."""
+        drawn = [token >= 0 for token in tokens]
+        # One call of C code: an interrupt comes before all of the appends or after all of them.
+        list(map(array.append, compress(self.outputs, drawn), compress(tokens, drawn)))
+
+
+def _has_penalties(params: SamplingParams) -> bool:
+    return (
+        params.repetition_penalty != 1.0
+        or params.frequency_penalty != 0.0
+        or params.presence_penalty != 0.0
+    )
+
+
+class SequenceTable:
+    """The sequences of a sampler by number.
+
+    Made from a list of parameters, it has a sequence for each of them; sequences can be added and
+    removed. Made from one set of parameters, it has one sequence, and the first call widens it to a
+    continuation for each row, unless there is a prompt for each.
+
+    Parameters
+    ----------
+    params : SamplingParams, list of SamplingParams, or None
+    prompt : tokens, or one list of tokens per sequence, or None
+    keywords : dict
+        Fields that override those of `params`.
+
+    Attributes
+    ----------
+    is_dynamic : bool
+        Whether sequences can be added and removed.
+    is_open : bool
+        Whether the next call decides how many sequences there are.
+    """
+
+    def __init__(self, params: Any, prompt: Any, keywords: dict[str, Any]) -> None:
+        self.is_dynamic = isinstance(params, (list, tuple))
+        self._can_widen = not self.is_dynamic and not is_nested(prompt)
+        self.is_open = self._can_widen
+        if self.is_dynamic:
+            each = [replace_fields(one, keywords) for one in params]
+            prompts = _prompts(prompt, len(each))
+            sequences = list(map(start_sequence, each, prompts))
+        else:
+            prompts = _prompts(prompt, len(prompt) if is_nested(prompt) else 1)
+            first = start_sequence(replace_fields(params, keywords), prompts[0])
+            sequences = [first._on_stream(b, tokens) for b, tokens in enumerate(prompts)]
+        self._sequences = dict(enumerate(sequences))
+        self._next_id = len(sequences)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The numbers, ascending."""
+        return tuple(self._sequences)
+
+    def get(self, ids: tuple[int, ...] | None) -> list[Sequence]:
+        """Return the sequences of these numbers, in this order; all of them for None."""
+        if ids is None:
+            return list(self._sequences.values())
+        unknown = [number for number in ids if number not in self._sequences]
+        if unknown:
+            raise ValueError(
+                f"`sequences` must hold numbers of sequences, got {unknown[0]} (`ids` has the "
+                f"numbers of all {len(self._sequences)}; add() makes one)"
+            )
+        if len(set(ids)) < len(ids):
+            twice = next(number for number in ids if ids.count(number) > 1)
+            raise ValueError(
+                f"`sequences` must hold each number once, got {twice} more than once (a call draws "
+                "one token per sequence; add() makes another on the same seed, stream=1)"
+            )
+        return [self._sequences[number] for number in ids]
+
+    def shared(self, name: str) -> Any:
+        """Return an attribute that is the same for all sequences."""
+        values = [getattr(one, name) for one in self._sequences.values()]
+        if not values or any(value != values[0] for value in values):
+            raise ValueError(
+                f"`{name}` must be the same for all sequences, got {len(values)} sequences (read "
+                f"that of one, by its number in `ids`: sampler.sequence(0).{name})"
+            )
+        return values[0]
+
+    def batch(self, ids: tuple[int, ...] | None, n_rows: int) -> Batch:
+        """Make the batch of a call with these sequences and this number of rows."""
+        sequences = self.get(ids)
+        if self.is_open and ids is None:
+            sequences += [sequences[0]._on_stream(b) for b in range(1, n_rows)]
+            del sequences[n_rows:]
+        return Batch(ids, sequences)
+
+    def fix_rows(self, batch: Batch) -> None:
+        """Keep the continuations of the first batch that succeeds."""
+        if self.is_open and batch.sequences:
+            if batch.ids is None:
+                self._sequences = dict(enumerate(batch.sequences))
+            self.is_open = False
+
+    def accept(self, sequences: list[Sequence], lists: list[array[int]]) -> None:
+        """Append a list of tokens to the output of each sequence."""
+        for sequence, tokens in zip(sequences, lists, strict=True):
+            if sequence.position + len(tokens) > MAX_POSITION + 1:
+                raise ValueError(
+                    f"`tokens` must end before position 2**64, got {len(tokens)} from position "
+                    f"{sequence.position} on (reset(position) goes back)"
+                )
+        # One call of C code: an interrupt comes before all of the appends or after all of them.
+        list(map(array.extend, [one._output for one in sequences], lists))
+
+    def add(self, sequence: Sequence) -> int:
+        """Add a sequence, under a number that none has had."""
+        self._require_dynamic("add")
+        number = self._next_id
+        self._next_id += 1  # first: an interrupt here skips a number and loses no sequence
+        self._sequences[number] = sequence
+        return number
+
+    def remove(self, number: int) -> Sequence:
+        """Remove a sequence."""
+        self._require_dynamic("remove")
+        (sequence,) = self.get((number,))
+        del self._sequences[number]
+        return sequence
+
+    def reset(self, position: int, ids: tuple[int, ...] | None) -> None:
+        """Set the position of sequences; all at 0 can be widened again, if they could at first."""
+        for sequence in self.get(ids):
+            sequence._go_to(position)
+        if self._can_widen and position == 0 and ids is None:
+            self._sequences = {0: self._sequences[0]}
+            self.is_open = True
+
+    def copy(self) -> SequenceTable:
+        """Copy the table and every sequence."""
+        twin = copy(self)
+        twin._sequences = {number: copy(one) for number, one in self._sequences.items()}
+        return twin
+
+    def _require_dynamic(self, name: str) -> None:
+        if not self.is_dynamic:
+            raise TypeError(
+                f"`{name}` needs a Sampler made from a list, got one made from one SamplingParams "
+                "(make it with Sampler([params]); a call can also leave out a row, with "
+                "sequences=[...])"
+            )
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def parse_id(number: Any) -> int:
+    """Check one number of a sequence."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise TypeError(
+            f"`sequences` must be numbers of sequences, got {type(number).__name__} {number!r} "
+            "(an integer that add() returned, or a list of them)"
+        )
+    return int(number)
+
+
+def parse_ids(sequences: Any) -> tuple[int, ...] | None:
+    """Check one number of a sequence, or several; None, for all, is returned."""
+    if sequences is None:
+        return None
+    listed = sequences.tolist() if hasattr(sequences, "tolist") else sequences
+    ids = tuple(listed) if isinstance(listed, (list, tuple, range)) else (listed,)
+    return ids if set(map(type, ids)) <= {int} else tuple(map(parse_id, ids))
+
+
+def _prompts(prompt: Any, count: int) -> list[array[int]]:
+    """Check the prompt of each sequence; one list of tokens is that of all."""
+    if is_nested(prompt):
+        return parse_token_lists("prompt", prompt, count)
+    (tokens,) = parse_token_lists("prompt", () if prompt is None else prompt, 1)
+    return [array("q", tokens) for _ in range(count)]
+
+
+def parse_token_lists(
+    name: str, value: Any, count: int, *, skip_marks: bool = False
+) -> list[array[int]]:
+    """Check a list of tokens for each of `count` sequences; one token is a list of one.
+
+    For one sequence, the list of tokens need not be in another list. With `skip_marks`, -1 is
+    dropped, which a marked row has instead of a token.
+    """
+    if count == 1 and not is_nested(value):
+        return [_token_array(name, value, None, skip_marks)]
+    if not per_row(value):
         raise TypeError(
             f"`{name}` must be a list with an entry for each of the {count} sequences, got "
-            f"{type(given).__name__} (an entry is a token or a list of tokens)"
+            f"{type(value).__name__} (an entry is a token or a list of tokens)"
         )
-    if len(given) != count:
+    if len(value) != count:
         raise ValueError(
-            f"`{name}` must have an entry for each of the {count} sequences, got {len(given)} "
-            "(an entry is a token or a list of tokens; sequences=[...] names the ones meant)"
+            f"`{name}` must have an entry for each of the {count} sequences, got {len(value)} "
+            "(an entry is a token or a list of tokens; sequences=[...] chooses sequences)"
         )
-    return [_token_list(name, one, row, skip_marks) for row, one in enumerate(given)]
+    return [_token_array(name, one, row, skip_marks) for row, one in enumerate(value)]
 
 
-def _token_list(name: str, given: Any, row: int | None, skip_marks: bool) -> Tokens:
-    try:
-        tokens = np.atleast_1d(np.asarray(given))
-    except (TypeError, RuntimeError, ValueError) as error:
-        raise TypeError(
-            f"`{name}` must hold integers, got {type(given).__name__}{at(row)}: {error} "
-            "(tokens are columns of `logits`)"
-        ) from error
-    if tokens.ndim != 1 or (tokens.dtype.kind not in "iu" and tokens.size):
-        raise TypeError(
-            f"`{name}` must hold integers, got {type(given).__name__} of shape {tokens.shape} and "
-            f"dtype {tokens.dtype}{at(row)} (tokens are columns of `logits`)"
-        )
-    if skip_marks:
-        tokens = tokens[tokens != -1]
-    if tokens.size and not (tokens.min() >= 0 and tokens.max() < MAX_VOCABULARY):
-        token = next(t for t in tokens.tolist() if not 0 <= t < MAX_VOCABULARY)
-        raise ValueError(
-            f"`{name}` must hold tokens in [0, 2**22), got {token}{at(row)} "
-            "(tokens are columns of `logits`)"
-        )
-    return array("q", tokens.astype(np.int64).tobytes())
+def _token_array(name: str, value: Any, row: int | None, skip_marks: bool) -> array[int]:
+    tokens = token_list(name, value, MAX_VOCABULARY, row, is_scalar_ok=True, skip_marks=skip_marks)
+    return array("q", tokens.tobytes())

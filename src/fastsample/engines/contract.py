@@ -233,7 +233,7 @@ class FindKeptSets(Protocol):
 
 
 class Step(Protocol):
-    """A call of a `Sampler`, prepared for sequences that stay the same from call to call.
+    """A sampler's call for sequences that stay the same, without logits processors.
 
     Attributes
     ----------
@@ -243,13 +243,12 @@ class Step(Protocol):
 
     ready: bool
 
-    def __call__(
-        self, logits: Any, sequences: Any = None, mask: Any = None, bias: Any = None
-    ) -> Any:
-        """Draw a token for each sequence, append them, and return them in the logits' form.
+    def __call__(self, logits: Any, is_checked: bool = False) -> Any:
+        """Draw a token for each sequence, append them, and return an int or an array of tokens.
 
-        None where the general way must be gone, from which it differs in nothing but time; then
-        nothing has changed.
+        None where it declines: the general path returns the same tokens, or the error. Nothing has
+        changed then. Without `is_checked`, all but plain float32 and float16 arrays are declined;
+        with it, logits are memory as `inputs.logits.memory_of_logits` returns it.
         """
 
 
@@ -257,9 +256,9 @@ class Draw(Protocol):
     """A call of `sample` for one row, prepared for parameters that stay the same."""
 
     def __call__(
-        self, logits: Any, seed: Any, position: Any, stream: Any
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8], bool] | None:
-        """Draw a token; return it, the kept count and the status, and whether logits are a tensor.
+        self, logits: Any, seed: Any, position: Any, stream: Any, is_checked: bool = False
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]] | None:
+        """Draw, and return the token, the kept count and the status as arrays without dimensions.
 
-        The first three are arrays without dimensions. None where the general way must be gone.
+        None where it declines; `is_checked` as for `Step`.
         """

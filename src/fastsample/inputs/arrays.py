@@ -78,3 +78,44 @@ def minus_inf(dtype: np.dtype[Any]) -> Any:
     (-inf, '0xff80')
     """
     return np.uint16(0xFF80) if dtype == np.uint16 else -np.inf
+
+
+def nearest_float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """Round numbers to float32, to nearest, ties to even, in a new array.
+
+    The rounding mode and flush-to-zero of the calling thread change nothing.
+
+    Examples
+    --------
+    >>> nearest_float32(np.array([0.3, 1e-45, -1e40])).tolist()
+    [0.30000001192092896, 1.401298464324817e-45, -inf]
+    """
+    if numbers.dtype == np.float32:
+        return np.array(numbers)
+    wide = np.array(numbers, np.float64)
+    is_nearest = _ONE + _HALF_ULP == _ONE and _ONE + 1.5 * _HALF_ULP > _ONE
+    if not is_nearest or (np.abs(wide) < 2.0**-126).any():
+        return _nearest_by_bits(wide.view(np.uint64))
+    with np.errstate(over="ignore"):
+        return wide.astype(np.float32)
+
+
+_ONE, _HALF_ULP = 1.0, 2.0**-53
+
+
+def _nearest_by_bits(bits: NDArray[np.uint64]) -> NDArray[np.float32]:
+    """Round float64, given as bits, with integer operations."""
+    sign = (bits >> np.uint64(32)).astype(np.uint32) & np.uint32(0x80000000)
+    exponent = (bits >> np.uint64(52)).astype(np.int64) & 0x7FF
+    fraction = (bits & np.uint64(2**52 - 1)).astype(np.int64)
+    # The exponent field of the result; 1 for denormals, which have the same unit as it.
+    field = np.maximum(exponent - 896, 1)
+    dropped = np.minimum(field - exponent + 925, 62)
+    significand = fraction | 2**52
+    kept = significand >> dropped
+    half = (significand & ((np.int64(1) << dropped) - 1)) - (np.int64(1) << (dropped - 1))
+    kept += (half > 0) | ((half == 0) & (kept % 2 == 1))
+    magnitude = np.minimum(((field - 1) << 23) + kept, 0x7F800000)
+    magnitude[(exponent == 0x7FF) & (fraction > 0)] = 0x7FC00000
+    rounded: NDArray[np.float32] = (magnitude.astype(np.uint32) | sign).view(np.float32)
+    return rounded

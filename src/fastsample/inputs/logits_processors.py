@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.validation import at, per_row
+from fastsample.params.validation import at
 
 from . import dlpack
-from .arrays import is_tensor, memory_of, require_cpu
+from .arrays import is_tensor, memory_of, nearest_float32, require_cpu
 from .logits import Rows
+from .tokens import is_nested, token_list
 
 _NO_TOKENS = np.empty(0, np.int64)
 _NO_VALUES = np.empty(0, np.float32)
@@ -151,7 +152,7 @@ def _dict_bias(
             f"got {type(bias).__name__}{at(row)} (leave it out where there is none; add one "
             "that is as wide as the rows to `logits`)"
         )
-    tokens = _tokens("bias", list(bias.keys()), rows, row)
+    tokens = token_list("bias", list(bias.keys()), rows.vocabulary, row)
     return tokens, _bias_values(list(bias.values()), tokens, row)
 
 
@@ -161,7 +162,7 @@ def _array_bias(bias: tuple[Any, ...], rows: Rows) -> tuple[NDArray[np.int64], N
             f"`bias` must be two arrays (tokens, values) where it is a tuple, got {len(bias)} "
             "things (a list has one dict per row)"
         )
-    tokens = _tokens("bias", bias[0], rows, None)
+    tokens = token_list("bias", bias[0], rows.vocabulary)
     values = _bias_values(bias[1], tokens, None)
     distinct, counts = np.unique(tokens, return_counts=True)
     if len(distinct) < len(tokens):
@@ -190,27 +191,13 @@ def _bias_values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDAr
             f"`bias` must have a value for each token, got {numbers.shape} values for "
             f"{tokens.shape} tokens (two arrays of one length)"
         )
-    values = _rounded(numbers)
+    values = nearest_float32(numbers)
     bad = np.flatnonzero(~(values < np.inf))
     if len(bad):
         raise ValueError(
             f"`bias` must be finite or -inf in float32, got {numbers[bad[0]]} for token "
             f"{tokens[bad[0]]}{at(row)} (-inf bans a token)"
         )
-    return values
-
-
-def _rounded(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    """Round to float32; denormal results on integers, where a flushing processor cannot reach."""
-    if numbers.dtype == np.float32:
-        return np.array(numbers)
-    wide = numbers.astype(np.float64)
-    with np.errstate(over="ignore", under="ignore"):
-        values = wide.astype(np.float32)
-    tiny = np.abs(wide) < 2.0**-126
-    if tiny.any():
-        denormal = np.rint(np.abs(wide[tiny]) * 2.0**149).astype(np.uint32)
-        values.view(np.uint32)[tiny] = denormal | (np.signbit(wide[tiny]) * np.uint32(2**31))
     return values
 
 
@@ -233,36 +220,11 @@ def history(name: str, given: Any, rows: Rows) -> Csr:
             f"`{name}` must be a list of tokens, one such list per row, or an array, got "
             f"{type(given).__name__} (an empty list where there are none)"
         )
-    if n_rows == 1 and not (len(given) and per_row(given[0])):
-        return _end_to_end([_tokens(name, given, rows, None)], None)
+    limit = rows.vocabulary
+    if n_rows == 1 and not is_nested(given):
+        return _end_to_end([token_list(name, given, limit)], None)
     _check_count(name, len(given), n_rows)
-    return _end_to_end([_tokens(name, one, rows, row) for row, one in enumerate(given)], None)
-
-
-def _tokens(name: str, given: Any, rows: Rows, row: int | None) -> NDArray[np.int64]:
-    """Check one list of tokens: integers, each in the vocabulary.
-
-    A copy is checked and returned, so a thread that writes the caller's array changes neither.
-    """
-    try:
-        tokens = np.array(np.asarray(given))
-    except (TypeError, RuntimeError, ValueError) as error:
-        raise TypeError(
-            f"`{name}` must hold integers, got {type(given).__name__}{at(row)}: {error} "
-            "(tokens are columns of `logits`)"
-        ) from error
-    if tokens.ndim != 1 or (tokens.dtype.kind not in "iu" and tokens.size):
-        raise TypeError(
-            f"`{name}` must hold lists of integers, got {type(given).__name__} of shape "
-            f"{tokens.shape} and dtype {tokens.dtype}{at(row)} (tokens are columns of `logits`)"
-        )
-    if tokens.size and not (tokens.min() >= 0 and tokens.max() < rows.vocabulary):
-        token = next(t for t in tokens.tolist() if not 0 <= t < rows.vocabulary)
-        raise ValueError(
-            f"`{name}` must hold tokens in [0, {rows.vocabulary}), got {token}{at(row)} "
-            "(tokens are columns of `logits`)"
-        )
-    return np.ascontiguousarray(tokens, np.int64)
+    return _end_to_end([token_list(name, one, limit, b) for b, one in enumerate(given)], None)
 
 
 def _check_count(name: str, count: int, n_rows: int) -> None:

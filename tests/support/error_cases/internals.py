@@ -11,9 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-from fastsample import Latency, SamplingParams, engines
-from fastsample.api.roster import Batch
-from fastsample.api.sequences import start
+from fastsample import Latency, engines
 from fastsample.engines import plan, reference
 from fastsample.engines.reference import logprobs as reference_laws
 from fastsample.params.ops import Op
@@ -154,18 +152,12 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
 def native_step(changed: dict[str, Any]) -> None:
     """Calls that are prepared for four sequences and rows of three tokens, likewise."""
     arguments = {
-        "ids": None,
         "outputs": [array("q") for _ in range(4)],
         "skipped": [0] * 4,
         "valid_vocab": 0,
-        "most": 3,
+        "max_vocabulary": 3,
         "plan": make_plan(4),
-        "tokens": np.empty((4, 1), np.int64),
-        "status": np.zeros(4, np.uint8),
-        "owner": {},
-        "memory_of_logits": None,
-        "as_ids": None,
-        "as_given": None,
+        "exclusive": None,
         "latency": None,
         "isa": None,
         "n_threads": 1,
@@ -180,12 +172,10 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"outputs": [array("q")] * 3}, "outputs must be arrays of int64, one for each number in ski"),
     ({"outputs": [array("i")] * 4}, "outputs must be arrays of int64, one for each number in ski"),
     ({"outputs": [[]] * 4}, "outputs must be arrays of int64, one for each number in skipped"),
-    ({"valid_vocab": 4}, "valid_vocab must be at most `most`"),
-    ({"valid_vocab": -1}, "valid_vocab must be at most `most`"),
+    ({"valid_vocab": 4}, "valid_vocab must be at most max_vocabulary"),
+    ({"valid_vocab": -1}, "valid_vocab must be at most max_vocabulary"),
     ({"plan": make_plan(3)}, "plan must have 4 items"),
     ({"plan": FIXED_PLAN}, "buffer source array is read-only"),
-    ({"tokens": np.empty((3, 1), np.int64)}, "tokens must have shape (rows, draws)"),
-    ({"status": np.zeros(5, np.uint8)}, "status must have 4 items"),
     ({"latency": (array("q"), array("q", [0] * 4))}, "counts must have 3712 items"),
     ({"latency": (Latency().memory[0], array("q"))}, "sums must have 4 items"),
 ]
@@ -225,13 +215,6 @@ NATIVE = [
         "temperature must have 4 items",
     ),
 ]
-DURING_A_CALL = [
-    ErrorCase(
-        lambda: Batch(None, [start(SamplingParams(), array("q"))]).append([1]),
-        RuntimeError,
-        "this Sampler was used while one of its calls was under way",
-    )
-]
 
 
 def without_fork() -> None:
@@ -267,7 +250,6 @@ ERROR_CASES = [
     *REFERENCE,
     *NOT_FORKED,
     *(FORKED if hasattr(os, "fork") else []),
-    *DURING_A_CALL,
     *PLANS,
     *(ROUNDING if KNOWN else []),
     *(NATIVE if native else []),

@@ -125,7 +125,10 @@ ERROR_CASES = [
         "output", [[0.5]] * 4, TypeError, "hold lists of integers, got list of shape (1,) and dtype"
     ),
     rows_error(
-        "output", [[[0], []]] * 4, TypeError, "hold integers, got list at row 0: setting an array"
+        "output",
+        [[[0], []]] * 4,
+        TypeError,
+        "hold lists of integers, got list at row 0: setting an array",
     ),
     row_error("output", [0, -1], ValueError, f"hold tokens in [0, 3), got -1 {TOKENS}"),
     row_error(

@@ -44,7 +44,7 @@ def call_with_another_number_of_rows(sampler: Sampler) -> None:
 
 
 def call_while_in_use(sampler: Sampler) -> None:
-    with sampler._turn, ThreadPoolExecutor(1) as another:
+    with sampler._exclusive.begin(), ThreadPoolExecutor(1) as another:
         another.submit(sampler, ROW).result()
 
 
@@ -118,26 +118,26 @@ ERROR_CASES = [
     sampler_error({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', "),
     sampler_error({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
     sampler_error(
-        {"prompt": 0.5}, TypeError, "`prompt` must hold integers, got float of shape (1,) and dt"
+        {"prompt": 0.5}, TypeError, "`prompt` must hold lists of integers, got float of shape "
     ),
     sampler_error(
-        {"prompt": [-1]}, ValueError, "`prompt` must hold tokens in [0, 2**22), got -1 (tokens"
+        {"prompt": [-1]}, ValueError, "`prompt` must hold tokens in [0, 4194304), got -1 (tokens"
     ),
     sampler_error(
         {"prompt": [[0], [1, 2**22]]},
         ValueError,
-        "`prompt` must hold tokens in [0, 2**22), got 4194304 at row 1 (tokens",
+        "`prompt` must hold tokens in [0, 4194304), got 4194304 at row 1 (tokens",
     ),
     sampler_error(
         {"prompt": [[[0], []]]},
         TypeError,
-        "`prompt` must hold integers, got list at row 0: setting",
+        "`prompt` must hold lists of integers, got list at row 0: setting",
     ),
     of_one(lambda s: s.reset(-1), ValueError, "`position` must be in [0, 2**64), got -1 ("),
     of_one(
         call_with_another_number_of_rows,
         ValueError,
-        "`logits` must have 4 rows, one for each sequence, got 2 (name the sequences that",
+        "`logits` must have 4 rows, one for each sequence, got 2 (choose the sequences of",
     ),
     of_one(
         call_after_the_last_position,
@@ -149,11 +149,11 @@ ERROR_CASES = [
         ValueError,
         "`tokens` must end before position 2**64, got 2 from position 18446744073709551615 on (",
     ),
-    of_one(call_while_in_use, RuntimeError, "this Sampler is being used by another thread"),
+    of_one(call_while_in_use, RuntimeError, "this Sampler is in use, and serves one call at a"),
     of_one(
         lambda s: s(ROW, mask=Reentrant(lambda: s(ROW))),
-        RuntimeError,
-        "this Sampler was used while one of its calls was under way, by a signal's handler, a",
+        TypeError,
+        "this Sampler is in use, and serves one call at a time: it was used during a call, by ano",
     ),
     of_one(
         lambda s: s.add(), TypeError, "`add` needs a Sampler made from a list, got one made from"
@@ -168,12 +168,12 @@ ERROR_CASES = [
     of_two(
         lambda s: s(ROWS[:2], sequences=[0, 7]),
         ValueError,
-        "`sequences` must hold numbers of sequences, got 7 (`ids` has those of the 2",
+        "`sequences` must hold numbers of sequences, got 7 (`ids` has the numbers of all",
     ),
     of_two(
         lambda s: s(ROWS[:2], sequences=[1, 1]),
         ValueError,
-        "`sequences` must hold each number once, got 1 more than once (a sequence is given",
+        "`sequences` must hold each number once, got 1 more than once (a call draws one",
     ),
     of_two(
         lambda s: s(ROWS[:1], sequences=[0.5]),
@@ -183,7 +183,7 @@ ERROR_CASES = [
     of_two(
         lambda s: s.seed,
         ValueError,
-        "`seed` must be asked of one sequence where they differ or there is none, got 2 sequences",
+        "`seed` must be the same for all sequences, got 2 sequences (read that of one, by its",
     ),
     of_two(
         lambda s: s.accept(5),

@@ -55,7 +55,10 @@ def tensor_error_cases() -> list[ErrorCase]:
             "bias", (integers, ones.clone().requires_grad_()), TypeError, "have numbers as val"
         ),
         rows_error(
-            "output", [ones.to("meta")] * 4, TypeError, "hold integers, got Tensor at row 0: "
+            "output",
+            [ones.to("meta")] * 4,
+            TypeError,
+            "hold lists of integers, got Tensor at row 0: ",
         ),
         logits_error(
             torch.ones(1, 2, 3), ValueError, "must have shape (V,) or (B, V), got (1, 2, 3) (pass"

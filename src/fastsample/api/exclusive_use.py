@@ -1,0 +1,57 @@
+"""One use of a `Sampler` at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+
+class ExclusiveUse:
+    """A lock that refuses a second use instead of making it wait.
+
+    ``with exclusive.begin():`` enters the `threading.Lock` itself, whose methods are C code. So no
+    signal handler runs after the lock is taken and before the block begins, nor between the block
+    and the release: an exception of a handler never leaves the lock taken.
+
+    Attributes
+    ----------
+    lock : threading.Lock
+        Taken during a use.
+    """
+
+    __slots__ = ("__weakref__", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        _ALL.add(self)
+
+    def begin(self) -> threading.Lock:
+        """Return the lock for a ``with`` statement.
+
+        Raises
+        ------
+        RuntimeError
+            There is a use already: by another thread, or further up the stack of this one.
+        """
+        lock = self.lock
+        if lock.locked():
+            raise RuntimeError(
+                "this Sampler is in use, and serves one call at a time: it was used during a call, "
+                "by another thread, a signal handler or an argument's own code (give each thread "
+                "its own, or call `sample`, which keeps no state)"
+            )
+        return lock
+
+
+_ALL: weakref.WeakSet[ExclusiveUse] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a forked child: a thread of the parent that has taken a lock is not here to release it."""
+    for exclusive in _ALL:
+        exclusive.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
