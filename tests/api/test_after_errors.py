@@ -42,7 +42,7 @@ def test_errors_leave_nothing_behind(name: str) -> None:
     sampler = Sampler(PARAMS)
     sampler(ROWS)
     before = sha256(ROWS, SPOILT)
-    for _ in range(200):
+    for _ in range(2_500):  # more than Python's free lists hold
         fail(MISTAKES[name], sampler)
     tracemalloc.start()
     try:

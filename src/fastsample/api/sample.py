@@ -199,6 +199,7 @@ def sample(
         device_engine = _device_engine(logits, engine, on_invalid)
     if (
         device_engine is None
+        and seed is not None
         and mask is bias is prompt is output is n is valid_vocab is logprobs is out is None
     ):
         try:
