@@ -14,7 +14,7 @@ from fastsample import SampleResult, SamplingParams, filter_logits, sample
 from fastsample.engines import ENGINES
 from fastsample.inputs.arrays import _nearest_by_bits, nearest_float32
 from fastsample.inputs.logits import as_rows
-from fastsample.inputs.logits_processors import make_adjustments
+from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.params.table import BY_NAME, STAGES
 from tests.support.case_loop import each
 from tests.support.engines import Engine, same_bits, sha256
@@ -242,8 +242,8 @@ def test_a_ban_outlasts_every_penalty(engine: Engine) -> None:
 
 
 def test_no_arrays_are_made_without_processors() -> None:
-    assert make_adjustments(as_rows(LOGITS)) is None
-    some = make_adjustments(as_rows(LOGITS), output=OUTPUT)
+    assert make_logits_processors(as_rows(LOGITS)) is None
+    some = make_logits_processors(as_rows(LOGITS), output=OUTPUT)
     assert some is not None
     assert (some.mask, some.bias, some.prompt) == (None, None, None)
 
@@ -316,9 +316,9 @@ def test_every_field_changes_some_result(engine: Engine, name: str) -> None:
 def test_a_tuple_of_dicts_is_as_good_as_a_list_of_them() -> None:
     rows = as_rows(np.zeros((2, 5), np.float32))
     for bias in ([{1: 2.0}, {3: -1.0}], [None, {0: 1.0}], [{2: 1.0}, None]):
-        listed = make_adjustments(rows, bias=bias)
+        listed = make_logits_processors(rows, bias=bias)
         for given, expected in zip(
-            make_adjustments(rows, bias=tuple(bias)).bias, listed.bias, strict=True
+            make_logits_processors(rows, bias=tuple(bias)).bias, listed.bias, strict=True
         ):
             assert np.array_equal(given, expected)
 

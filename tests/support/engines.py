@@ -20,7 +20,7 @@ from fastsample import Latency, engines
 from fastsample.engines import ENGINES, is_installed, resolve
 from fastsample.engines.contract import LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.plan import write_stages
-from fastsample.inputs.logits_processors import Adjustments, Csr
+from fastsample.inputs.logits_processors import Csr, LogitsProcessors
 from fastsample.params.table import BY_NAME, STAGE_PARAMETERS, STAGES
 from fastsample.params.validation import SCOPE_CODES
 
@@ -101,11 +101,11 @@ def make_request(
     reduction: str = "exact",
     **lists: Any,
 ) -> SampleRequest:
-    """A request; `lists` are the fields of its adjustments."""
+    """A request; `lists` are the fields of its processors."""
     fields = {"mask": None, "bias": None, "prompt": None, "output": None, **lists}
-    adjustments = Adjustments(**fields) if lists else None
+    processors = LogitsProcessors(**fields) if lists else None
     columns = values.shape[1] if vocabulary is None else vocabulary
-    return SampleRequest(values, columns, plan, adjustments, reduction)
+    return SampleRequest(values, columns, plan, processors, reduction)
 
 
 def csr(lists: list[Any], values: list[Any] | None = None) -> Csr:
@@ -126,14 +126,14 @@ def row_of_csr(lists: Csr | None, b: int) -> Csr | None:
 
 def row_of_request(request: SampleRequest, b: int) -> SampleRequest:
     """The request of one of its rows alone."""
-    values, vocabulary, plan, adjustments, reduction = request
-    if adjustments is not None:
-        mask, *lists = adjustments
+    values, vocabulary, plan, processors, reduction = request
+    if processors is not None:
+        mask, *lists = processors
         if mask is not None and len(mask) > 1:
             mask = mask[b : b + 1].copy()
-        adjustments = Adjustments(mask, *(row_of_csr(one, b) for one in lists))
+        processors = LogitsProcessors(mask, *(row_of_csr(one, b) for one in lists))
     return SampleRequest(
-        values[b : b + 1], vocabulary, plan[b : b + 1].copy(), adjustments, reduction
+        values[b : b + 1], vocabulary, plan[b : b + 1].copy(), processors, reduction
     )
 
 

@@ -83,7 +83,7 @@ def in_random_layout(rng: Rng, rows: np.ndarray) -> np.ndarray:
     return laid_out(rows, sign * (columns * abs(step) + gap), step, lead)
 
 
-# ---------------------------------------------------------------- adjustments
+# ---------------------------------------------------------------- processors
 
 
 def random_mask(rng: Rng, n_rows: int, vocabulary: int, columns: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines.contract import LogprobResult, SampleOutput, SampleRequest
-from fastsample.inputs.logits_processors import Adjustments
+from fastsample.inputs.logits_processors import LogitsProcessors
 from tests.support.engines import KIND_OF, Engine, KeptSets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,8 +63,8 @@ class SubprocessEngine(Engine):
         top_count: int = 0,
     ) -> None:
         """Send a request."""
-        values, vocabulary, plan, adjustments, reduction = request
-        mask, *lists = adjustments or Adjustments(None, None, None, None)
+        values, vocabulary, plan, processors, reduction = request
+        mask, *lists = processors or LogitsProcessors(None, None, None, None)
         covered = (0, 0, 0)
         if mask is not None:
             bits = mask.dtype != np.bool_

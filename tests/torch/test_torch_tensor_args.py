@@ -197,7 +197,7 @@ def mixture(rng: Rng, request: SampleRequest) -> dict[str, Any]:
     named = {number: name for name, number in SCOPE_CODES.items()}
     scopes = from_numpy.scopes_of(request.plan)
     rows = np.arange(len(request.plan))
-    lists = from_numpy.processors_of(request.adjustments, rows, scopes)
+    lists = from_numpy.processors_of(request.processors, rows, scopes)
     return {
         **{
             name: numbers_of(rng, column_of(request.plan, name).astype(BY_NAME[name].dtype))

@@ -30,7 +30,7 @@ from fastsample.engines.torch.operator import call
 from fastsample.engines.torch.penalties import LogitsProcessors
 from fastsample.engines.torch.prepare_params import FIXED
 from fastsample.inputs.logits import Rows
-from fastsample.inputs.logits_processors import make_adjustments
+from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.inputs.torch import (
     as_tensor_rows,
     check_bias,
@@ -270,7 +270,7 @@ def _processors(
     tensors = {name: value for name, value in values.items() if has_tensors(name, value)}
     host = {name: value for name, value in values.items() if name not in tensors}
     n_rows = 0 if all(value is None for value in host.values()) else int(rows.values.shape[0])
-    processors = processors_of(make_adjustments(rows, **host), np.arange(n_rows), scopes)
+    processors = processors_of(make_logits_processors(rows, **host), np.arange(n_rows), scopes)
     fields: dict[str, Any] = {
         name: part if part is None or name == "scopes" else part.to(device, non_blocking=True)
         for name, part in processors._asdict().items()

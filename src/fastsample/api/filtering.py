@@ -13,7 +13,7 @@ from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.arrays import dtype_of, in_form_of, is_tensor, minus_inf
 from fastsample.inputs.logits import as_rows
-from fastsample.inputs.logits_processors import make_adjustments
+from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.params.table import STAGES
 
 from .result import as_caller_array, check_out, require_valid_rows
@@ -143,8 +143,8 @@ def kept_set(
         min_keep=min_keep,
         stages=stages,
     )
-    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
-    request = SampleRequest(rows.values, rows.vocabulary, plan, adjustments)
+    processors = make_logits_processors(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, processors)
     sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
     masses = sets.masses.view(np.int64) if rows.torch else sets.masses
     return KeptSet(
@@ -246,12 +246,12 @@ def filter_logits(
         min_keep=min_keep,
         stages=stages,
     )
-    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
-    request = SampleRequest(rows.values, rows.vocabulary, plan, adjustments)
+    processors = make_logits_processors(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, processors)
     sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
     kept = indices_of(sets)
     values = rows.values[kept]
-    if adjustments is not None:
+    if processors is not None:
         values = _rounded_to(values.dtype, sets, kept)
     memory[...] = minus_inf(memory.dtype)
     (memory if rows.shape else memory[None])[kept] = values

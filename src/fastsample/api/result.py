@@ -123,7 +123,7 @@ def invalid_row_error(
     """
     row = int(np.flatnonzero(status)[0])
     name = f"`logits` row {row}" if shape else "`logits`"
-    after = "" if request.adjustments is None else " after mask, bias and penalties"
+    after = "" if request.processors is None else " after mask, bias and penalties"
     if status[row] == Status.EMPTY:
         return ValueError(
             f"{name} is -inf at every token{after} (leave at least one token to draw)"

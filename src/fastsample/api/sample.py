@@ -15,7 +15,7 @@ from fastsample.engines.execution import Execution
 from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
 from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits
-from fastsample.inputs.logits_processors import make_adjustments
+from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
 from fastsample.params.validation import check_reduction
@@ -160,7 +160,7 @@ def sample(
     is in the reduction "fixed" too, with float32 masses; in "fast", what adds up may enter as well.
 
     Logits are adjusted in the order mask, bias, repetition, frequency, presence, in float32; a
-    logit that is -inf stays so. Adjustments are read as they are: no row is copied for them.
+    logit that is -inf stays so. No row is copied for it.
 
     Raw log-probabilities do not depend on any parameter. A raw law of a row that is only valid
     once it is masked has nan for them.
@@ -253,8 +253,8 @@ def sample(
         draws=draws,
         bad=invalid,
     )
-    adjustments = make_adjustments(rows, mask=mask, bias=bias, prompt=prompt, output=output)
-    request = SampleRequest(rows.values, rows.vocabulary, plan, adjustments, mode)
+    processors = make_logits_processors(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, processors, mode)
     buffers = SampleOutput.empty(n_rows, draws=draws, kept_count=True, logprobs=logprob_request)
     if invalid is not None:
         buffers.status[invalid] = Status.BAD_PARAM

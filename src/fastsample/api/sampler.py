@@ -344,9 +344,9 @@ class Sampler:
         with self._exclusive.begin():
             batch = self._batch_of(self._suspend(), ids, len(rows.values))
             batch.write_positions()
-            adjustments = batch.adjustments(rows, mask, bias)
+            processors = batch.processors(rows, mask, bias)
             request = SampleRequest(
-                rows.values, rows.vocabulary, batch.plan, adjustments, self._reduction
+                rows.values, rows.vocabulary, batch.plan, processors, self._reduction
             )
             output = batch.tokens_only
             if result_options is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastsample.engines.contract import SampleOutput, Step
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import MAX_VOCABULARY, Rows
-from fastsample.inputs.logits_processors import Adjustments, make_adjustments
+from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
 from fastsample.inputs.tokens import is_nested, token_list
 from fastsample.params.parameters import (
     MAX_POSITION,
@@ -198,14 +198,14 @@ class Batch:
                 )
             self._positions[b] = position
 
-    def adjustments(self, rows: Rows, mask: Any, bias: Any) -> Adjustments | None:
+    def processors(self, rows: Rows, mask: Any, bias: Any) -> LogitsProcessors | None:
         """Check a call's mask and bias, and add the tokens where a penalty reads them."""
         if not self.has_penalties:
-            return make_adjustments(rows, mask=mask, bias=bias)
+            return make_logits_processors(rows, mask=mask, bias=bias)
         # Copies: an array cannot grow while another holds its memory.
         prompts = [np.array(one._prompt, np.int64) for one in self.sequences]
         outputs = [np.array(output, np.int64) for output in self.outputs]
-        return make_adjustments(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
+        return make_logits_processors(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
 
     def append(self, tokens: list[int]) -> None:
         """Append a token to each output; -1 appends none."""

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.inputs.logits_processors import Adjustments, Csr
+from fastsample.inputs.logits_processors import Csr, LogitsProcessors
 
 __all__ = [
     "LOGPROBS_MODES",
-    "Adjustments",
     "Csr",
     "Draw",
     "FindKeptSets",
     "KeptSets",
+    "LogitsProcessors",
     "LogprobRequest",
     "LogprobResult",
     "Run",
@@ -42,7 +42,7 @@ class SampleRequest(NamedTuple):
     vocabulary : int
         Columns from this one on are padding, and are not read.
     plan : array of PLAN, shape (B,), C-contiguous
-    adjustments : Adjustments or None
+    processors : LogitsProcessors or None
     reduction : {"exact", "fixed", "fast"}
         How masses are summed: section 8 of the rule. Kept sets and their masses do not depend on
         it.
@@ -51,7 +51,7 @@ class SampleRequest(NamedTuple):
     values: NDArray[Any]
     vocabulary: int
     plan: NDArray[np.void]
-    adjustments: Adjustments | None
+    processors: LogitsProcessors | None
     reduction: str = "exact"
 
     @property

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from fastsample import _native
 
-from .contract import Adjustments, KeptSets, LogprobResult, SampleOutput, SampleRequest
+from .contract import KeptSets, LogitsProcessors, LogprobResult, SampleOutput, SampleRequest
 
 ISAS = _native.isa_usable()
 make_step = _native.Step
 make_draw = _native.Draw
-_NO_ADJUSTMENTS = Adjustments(None, None, None, None)
+_NO_PROCESSORS = LogitsProcessors(None, None, None, None)
 _NO_LOGPROBS = LogprobResult.empty((), 0, 0)
 _LAWS: dict[str, Callable[..., None]] = {
     "softmax": _native.softmax,
@@ -45,8 +45,8 @@ def run(
     n_threads : int or None
         None lets the kernels choose. The answers are the same for every number.
     """
-    values, vocabulary, plan, adjustments, reduction = request
-    mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
+    values, vocabulary, plan, processors, reduction = request
+    mask, bias, prompt, output = processors or _NO_PROCESSORS
     _native.sample(
         values,
         request.kind,
@@ -91,8 +91,8 @@ def kept_sets(
     n_threads: int | None = None,
 ) -> KeptSets:
     """Find the kept set of each row, as `FindKeptSets` says."""
-    values, vocabulary, plan, adjustments, _ = request
-    mask, bias, prompt, output = adjustments or _NO_ADJUSTMENTS
+    values, vocabulary, plan, processors, _ = request
+    mask, bias, prompt, output = processors or _NO_PROCESSORS
     return KeptSets(
         *_native.kept_sets(
             values,

@@ -34,7 +34,7 @@ class Csr(NamedTuple):
     values: NDArray[np.float32] | None
 
 
-class Adjustments(NamedTuple):
+class LogitsProcessors(NamedTuple):
     """What happens to logits before everything else; each part may be None.
 
     Attributes
@@ -54,9 +54,9 @@ class Adjustments(NamedTuple):
     output: Csr | None
 
 
-def make_adjustments(
+def make_logits_processors(
     rows: Rows, *, mask: Any = None, bias: Any = None, prompt: Any = None, output: Any = None
-) -> Adjustments | None:
+) -> LogitsProcessors | None:
     """Check everything that adjusts `rows`, and lay it out; None where there is nothing.
 
     Parameters
@@ -75,7 +75,7 @@ def make_adjustments(
     """
     if mask is None and bias is None and prompt is None and output is None:
         return None
-    return Adjustments(
+    return LogitsProcessors(
         None if mask is None else _mask(mask, rows),
         None if bias is None else _bias(bias, rows),
         None if prompt is None else history("prompt", prompt, rows),

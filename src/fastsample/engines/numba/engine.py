@@ -114,10 +114,10 @@ def _raw_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
 
 def _processed_row(request: SampleRequest, b: int, params: RowParams) -> NDArray[np.float32]:
     row = _raw_row(request, b)
-    if request.adjustments is None:
+    if request.processors is None:
         return row
     row = np.array(row)
-    adjust(row, request.adjustments, b, params)
+    adjust(row, request.processors, b, params)
     return row
 
 
@@ -145,7 +145,7 @@ def _write_row(
         token = int(out.tokens[b, 0])
         for m, mode in enumerate(out.logprobs.modes):
             source = row
-            if mode == "raw" and request.adjustments is not None:
+            if mode == "raw" and request.processors is not None:
                 source = _ROWS[request.reduction](_raw_row(request, b))
             if source.status == reference.OK:
                 _write_logprobs(out.logprobs, (m, b), source, token, kept, params)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines.contract import Adjustments, Csr
+from fastsample.engines.contract import Csr, LogitsProcessors
 from fastsample.engines.reference.rows import read
 
 from .settings import RowParams
@@ -18,9 +18,11 @@ from .settings import RowParams
 _PROMPT, _OUTPUT = -2, -3
 
 
-def adjust(row: NDArray[np.float32], adjustments: Adjustments, b: int, params: RowParams) -> None:
+def adjust(
+    row: NDArray[np.float32], processors: LogitsProcessors, b: int, params: RowParams
+) -> None:
     """Adjust row b of a batch in place."""
-    mask, bias, prompt, output = adjustments
+    mask, bias, prompt, output = processors
     if mask is not None:
         _ban(row, mask[b % len(mask)])
     with np.errstate(all="ignore"):

@@ -24,9 +24,9 @@ def row_as_it_came(request: SampleRequest, b: int) -> NDArray[np.float32]:
 def adjusted_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
     """A row after section 2."""
     row = row_as_it_came(request, b)
-    if request.adjustments is None:
+    if request.processors is None:
         return reference_rows.read(row)
-    mask, bias, prompt, output = request.adjustments
+    mask, bias, prompt, output = request.processors
     penalties: dict[str, Any] = {}
     for name in _PENALTIES:
         scope = int(request.plan[b][f"{name}_scope"])

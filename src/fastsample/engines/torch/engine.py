@@ -188,7 +188,7 @@ def _part(
         None,
         tensor_of(rng_position_of(plan)),
         torch.from_numpy(status[rows] != OK),
-        processors_of(request.adjustments, rows, scopes_of(plan)),
+        processors_of(request.processors, rows, scopes_of(plan)),
         ops_of(plan),
         draws,
         modes,

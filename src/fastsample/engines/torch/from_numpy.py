@@ -62,7 +62,7 @@ def _padded(lists: contract.Csr, rows: NDArray[np.int64]) -> tuple[Tensor, Tenso
 
 
 def processors_of(
-    processors: contract.Adjustments | None, rows: NDArray[np.int64], scopes: tuple[int, ...]
+    processors: contract.LogitsProcessors | None, rows: NDArray[np.int64], scopes: tuple[int, ...]
 ) -> LogitsProcessors:
     """The logits processors of some rows, on the CPU."""
     if processors is None:
