@@ -170,8 +170,9 @@ def test_scalars_fill_every_row() -> None:
     assert plan.flags.c_contiguous
     assert plan.flags.writeable
     numbers = (0.5, 1.1, -0.2, 0.3, 2, -2, 64, -1, 2**64 - 1, 5, 2**32 - 1, 0)
-    chain = bytes((4, 2, 1, 3))
-    assert [row[:-1] for row in plan.tolist()] == [(*numbers, chain, chain)] * 3
+    ops = bytes((Op.THRESHOLD, Op.COUNT, Op.SCALE, Op.MASS))
+    codes = bytes(1 + STAGES.index(name) for name in ("min_p", "top_k", "temperature", "top_p"))
+    assert [row[:-1] for row in plan.tolist()] == [(*numbers, ops, codes)] * 3
     assert plan["values"].tolist() == [[0.1, 7.0, 0.5, 0.9, *[0.0] * 12]] * 3
 
 

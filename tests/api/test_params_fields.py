@@ -40,7 +40,7 @@ OTHER: dict[str, Any] = {
     "frequency_scope": "all",
     "presence_scope": 2,
     "min_keep": 30,
-    "stages": ("top_p", *reversed(STAGES[:2]), *STAGES[3:]),
+    "stages": tuple(reversed(STAGES)),
 }
 
 

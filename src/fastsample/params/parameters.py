@@ -97,7 +97,7 @@ class SamplingParams:
     ==================  ========  ==============
 
     The default order of the stages is
-    ``("temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "top_n_sigma")``.
+    ``("top_n_sigma", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff")``.
     Penalties act before all of them: repetition, frequency, presence. Tokens are ordered by logit,
     the higher first, and equal logits by token, the lower first. The values of stages but top_k,
     and the penalties, are rounded to float32 before use, and it is the rounded value that must be

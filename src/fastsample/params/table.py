@@ -226,13 +226,13 @@ DRAWS = IntParameter(
 )
 
 STAGE_PARAMETERS: tuple[Parameter, ...] = (
+    TOP_N_SIGMA,
     TEMPERATURE,
     TOP_K,
     TOP_P,
     MIN_P,
     TYPICAL_P,
     EPSILON_CUTOFF,
-    TOP_N_SIGMA,
 )
 """The parameters that act as stages, in the default order."""
 PENALTIES = (REPETITION_PENALTY, FREQUENCY_PENALTY, PRESENCE_PENALTY)

@@ -14,7 +14,6 @@ import numpy as np
 from fastsample import Latency, engines
 from fastsample.engines import plan, reference
 from fastsample.engines.reference import logprobs as reference_laws
-from fastsample.params.ops import Op
 from fastsample.verification import worker
 from fastsample.verification.worker import NoForkError, run_forked
 from tests.support.engines import PLAN_LAYOUT, csr, make_plan, native
@@ -42,17 +41,14 @@ def plan_with_room_for_one() -> None:
 
 
 def plan_with_a_band() -> None:
-    lacking = make_plan(2, temperature=0.5)
-    lacking["ops"] = bytes([Op.SCALE, Op.BAND])
-    lacking["stages"] = bytes([1, 2])
-    engines.require_stages("triton", lacking)
+    engines.require_stages("triton", make_plan(2, temperature=0.5, typical_p=[1.0, 0.5]))
 
 
 PLANS = [
     ErrorCase(
         plan_with_a_band,
         ValueError,
-        "engine 'triton' has no stage 'top_k' (",
+        "engine 'triton' has no stage 'typical_p' (use engine=\"torch\", or leave `typical_p` out)",
     ),
     ErrorCase(
         plan_with_room_for_one,

@@ -137,7 +137,7 @@ PARAMETERS = [
         "stages", "top_k", TypeError, "be a tuple of names, got str 'top_k' (all of them, in"
     ),
     rows_error(
-        "stages", ("topk",), ValueError, "hold names of stages, got 'topk' (they are ('tempera"
+        "stages", ("topk",), ValueError, "hold names of stages, got 'topk' (they are ('top_n_s"
     ),
     rows_error(
         "stages", ["top_k", "top_k"], ValueError, "hold each stage once, got 'top_k' twice ("
