@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastsample.engines.reference.engine import filters
+from fastsample.params.table import STAGES
 from tests.support.engines import (
+    FILTERS_OFF,
     TESTED_ENGINES,
     Engine,
     SampleRequest,
@@ -25,6 +28,7 @@ from tests.support.random_requests import (
     random_request,
     random_status,
     random_top_count,
+    restage,
 )
 from tests.support.random_rows import Rng, filters_per_row, random_draws
 
@@ -42,6 +46,11 @@ CHAINS: tuple[dict[str, Any], ...] = (
     {"min_p": 0.01},
     {"top_k": 40, "top_p": 0.9, "stages": ("top_p", "temperature", "top_k"), "temperature": 0.7},
     {"top_k": 3, "min_keep": 5000, "top_p": 0.5},
+    {"epsilon_cutoff": 3e-4},
+    {"top_n_sigma": 1.5, "temperature": 0.8, "top_p": 0.9},
+    {"typical_p": 0.3, "temperature": 0.7, "min_keep": 20},
+    {"top_k": 200, "typical_p": 0.5, "epsilon_cutoff": 0.004, "top_n_sigma": 1.0},
+    {"typical_p": 0.5, "top_p": 0.8, "stages": ("typical_p", "top_p")},
 )
 """Chains for every path of the engines; 4,096 is the largest kept set of torch's top-k path."""
 
@@ -67,6 +76,7 @@ def _compare_request(
     draws = 1 if forms else int(rng.choice([1, 1, 3]))
     count = random_top_count(rng, request.vocabulary) if forms else 0
     status = random_status(rng, n_rows)
+    request = _supported(engine, request)
     outcomes = []
     for one in (BASELINE, engine):
         out = make_output(n_rows, draws, forms, count)
@@ -75,6 +85,17 @@ def _compare_request(
     assert differing(*outcomes) == [], seed
     _compare_kept_sets(engine, request, status)
     return n_rows
+
+
+def _supported(engine: Engine, request: SampleRequest) -> SampleRequest:
+    """The request without the stages that the engine lacks."""
+    lacking = [stage for stage in STAGES if not engine.has_stages((stage,))]
+    if all(engine.has_stages(filters(row)["stages"]) for row in request.plan):
+        return request
+    plan = request.plan.copy()
+    off = {stage: np.full(len(plan), FILTERS_OFF[stage]) for stage in lacking}
+    restage(plan, filters(plan[0])["stages"], **off)
+    return request._replace(plan=plan)
 
 
 def _compare_kept_sets(
@@ -114,7 +135,7 @@ def compare_rows(engine: Engine, values: np.ndarray, rng: Rng) -> int:
     """Compare a batch of wide rows, each with its own settings; return the number of rows."""
     draws = random_draws(rng, len(values))
     plan = make_plan(len(values), **filters_per_row(rng, *values.shape), **draws)
-    _compare(engine, make_request(values, plan), 5)
+    _compare(engine, _supported(engine, make_request(values, plan)), 5)
     return len(values)
 
 

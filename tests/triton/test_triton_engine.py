@@ -50,8 +50,10 @@ from fastsample.engines.triton import (  # noqa: E402
     topk_path,
 )
 from fastsample.params.ops import Op  # noqa: E402
+from fastsample.params.table import STAGES  # noqa: E402
 
 TRITON = Engine("triton")
+SUPPORTED = [chain for chain in CHAINS if TRITON.has_stages(set(chain) & set(STAGES))]
 COLUMNS = (1, 2, 63, 64, 65, 128, 200, 1000, 3001)
 THERE: dict[str, Any] = {"engine": "triton", "on_invalid": "mark"}
 PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
@@ -132,7 +134,10 @@ def test_more_requests(part: int) -> None:
 
 @pytest.mark.parametrize(
     "chain",
-    [*CHAINS[1:3], *(pytest.param(chain, marks=pytest.mark.nightly) for chain in CHAINS)],
+    [
+        *SUPPORTED[1:3],
+        *(pytest.param(chain, marks=pytest.mark.nightly) for chain in SUPPORTED),
+    ],
     ids=str,
 )
 def test_every_path_on_wide_rows(chain: dict[str, Any]) -> None:
