@@ -51,7 +51,7 @@ HERE = Path(__file__).resolve()
 
 
 class UnequalError(RuntimeError):
-    """An engine's answer is not native's."""
+    """An engine's output is not native's."""
 
 
 # ---------------------------------------------------------------- equality
@@ -74,9 +74,9 @@ def compare(engine: str, rows: Tensor, device: str, setting: Setting, draws: int
     UnequalError
         They differ.
     """
-    how = {**setting.params, "seed": 3, "position": 1, "stream": "row", "n": draws}
-    expected = fastsample.sample(rows, **how)
-    found = fastsample.sample(rows.to(device), **how, engine=engine, on_invalid="mark")
+    options = {**setting.params, "seed": 3, "position": 1, "stream": "row", "n": draws}
+    expected = fastsample.sample(rows, **options)
+    found = fastsample.sample(rows.to(device), **options, engine=engine, on_invalid="mark")
     for name in ("tokens", "kept_count"):
         one, other = getattr(expected, name), getattr(found, name).cpu()
         wrong = int((one != other).sum())
@@ -126,12 +126,12 @@ def ours(engine: str, setting: Setting, batch: int) -> Draw:
     """A draw as in a server: positions are a tensor, tokens go into an existing one."""
     position = torch.zeros(batch, dtype=torch.int64, device="cuda")
     out = torch.empty_like(position)
-    how = {**setting.params, "seed": 1, "stream": "row", "engine": engine, "on_invalid": "mark"}
-    return lambda rows: fastsample.sample(rows, **how, position=position, out=out)
+    options = {**setting.params, "seed": 1, "stream": "row", "engine": engine, "on_invalid": "mark"}
+    return lambda rows: fastsample.sample(rows, **options, position=position, out=out)
 
 
 def rivals_of(setting: Setting, rows: Tensor, console: Console) -> dict[str, Draw]:
-    """The rivals that support a setting here; one that fails is named and left out."""
+    """Return the rivals that support a setting here; print the name of one that fails."""
     able = {}
     for name, make in RIVALS.items():
         draw = make(setting)
@@ -147,7 +147,7 @@ def rivals_of(setting: Setting, rows: Tensor, console: Console) -> dict[str, Dra
 
 
 def inputs_of(pool: Tensor, batch: int, cache: int) -> list[Tensor]:
-    """2 to 128 batches: more bytes than twice the cache, if the pool has as many."""
+    """Return 2 to 128 batches: more bytes than twice the cache, if the pool has as many."""
     count = min(128, max(2, -(-2 * cache // pool[:batch].nbytes)), len(pool) // batch)
     return [pool[at * batch : (at + 1) * batch] for at in range(count)]
 
@@ -173,9 +173,14 @@ def figures(
             for name, draw in {**mine, **rivals}.items():
                 times = times_of(draw, inputs)
                 yield {
-                    **{"setting": setting.name, "batch": batch, "contender": name},
-                    **{"us": times.best, "graph_us": times.graph, "eager_us": times.eager},
-                    **{"floor_us": floor, "ratio": times.best / floor},
+                    "setting": setting.name,
+                    "batch": batch,
+                    "contender": name,
+                    "us": times.best,
+                    "graph_us": times.graph,
+                    "eager_us": times.eager,
+                    "floor_us": floor,
+                    "ratio": times.best / floor,
                     "target_us": GPU_TARGETS.get((setting.name, batch)),
                 }
 

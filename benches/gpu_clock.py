@@ -1,8 +1,8 @@
-"""How a draw on a GPU is timed: by events around many calls, in a graph and one by one.
+"""Time a draw on a GPU with events around many calls, in a CUDA graph and call by call.
 
-A graph holds a call for every input, and is replayed: that is what a server does, and the host is
-not in it. One by one, the calls are timed as they come from Python. Inputs are more than the
-second-level cache holds, so that each call reads its rows from memory, as after a model.
+A graph holds a call for every input and is replayed, as in a server: the host's time is not in it.
+Call by call, the time of Python is included. The inputs exceed the second-level cache, so that each
+call reads its rows from memory, as after a model.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 SECONDS, FEWEST, MOST = 0.5, 5, 50
-"""For how long a figure is taken, and how many rounds it is the median of."""
+"""How long a figure is measured, and the least and most rounds of its median."""
 
 Call = Callable[[Tensor], object]
 
 
 class Times(NamedTuple):
-    """Microseconds a call: in a graph, None where the call cannot be in one, and one by one."""
+    """Microseconds per call: in a graph, None where the call cannot be in one, and call by call."""
 
     graph: float | None
     eager: float

@@ -1,8 +1,8 @@
-"""What draws on a GPU are measured against: each takes rows (B, V) there and leaves tokens there.
+"""The rivals of draws on a GPU: each takes rows (B, V) on the device and leaves tokens there.
 
-None promises the same token again. All are allowed less work than ours, never more: without top_k
-the first draws from the whole row, whatever other filters say; FlashInfer's leave min_p out where
-top_k or top_p acts, for which it has no kernel.
+None guarantees the same token again. All may do less work than fastsample, never more: without
+top_k the first draws from the entire row, whatever other filters are set; FlashInfer's omit min_p
+with top_k or top_p, for which it has no kernel.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benches/torch_engine.py            # one thread, V = 151,936, some 20 seconds
 
 Rivals: the logits processors of transformers, copied here, with multinomial; and the torch rival of
-the other benches, which does not sort more than it must.
+the other benches, which sorts no more than it must.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from fastsample import SamplingParams, sample
 
 V, ROUNDS = 151_936, 5
-HERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+TORCH: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "usual chain": {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
     "greedy": {"temperature": 0.0},
@@ -79,15 +79,15 @@ def main() -> None:
     values = np.random.default_rng(0).standard_normal((8, V), dtype=np.float32) * 3
     rows = torch.from_numpy(values)
     print(f"us per token, V = {V:,}: torch engine, transformers' processors, torch rival, native")
-    for name, how in SETTINGS.items():
-        place = {**how, "seed": 3, "position": 1, "stream": "row"}
-        if not torch.equal(sample(rows, **place).tokens, sample(rows, **place, **HERE).tokens):
+    for name, filters in SETTINGS.items():
+        batch = {**filters, "seed": 3, "position": 1, "stream": "row"}
+        if not torch.equal(sample(rows, **batch).tokens, sample(rows, **batch, **TORCH).tokens):
             raise SystemExit(f"{name}: the torch engine and native differ")
-        params = SamplingParams(**how, seed=1)
+        params = SamplingParams(**filters, seed=1)
         rival = torch_draw(params)
-        one = {**how, "seed": 3, "position": 1}
+        one = {**filters, "seed": 3, "position": 1}
         draws: dict[str, Callable[[Tensor], Any]] = {
-            "torch": lambda row, one=one: sample(row, **one, **HERE),
+            "torch": lambda row, one=one: sample(row, **one, **TORCH),
             "processors": processors(params),
             "rival": lambda row, rival=rival: rival(row.numpy()),
             "native": lambda row, one=one: sample(row, **one),

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import fastsample
+from fastsample.params.table import STAGES
+from tests.support.engines import Engine
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -24,7 +26,6 @@ COMPILED = pytest.mark.skipif(
     find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") == "1",
     reason="Triton is not installed, or interpreted (TRITON_INTERPRET=0 takes the GPU)",
 )
-ENGINES = ("torch", pytest.param("triton", marks=[pytest.mark.triton, COMPILED]))
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 CHAINS: dict[str, dict[str, Any]] = {
     "usual": USUAL,
@@ -34,7 +35,16 @@ CHAINS: dict[str, dict[str, Any]] = {
     "top_p": {"top_p": 0.9},
     "min_p": {"min_p": 0.02},
     "late": {**USUAL, "top_k": 300, "stages": ("top_p", "temperature", "min_p", "top_k")},
+    "epsilon_cutoff": {"temperature": 0.9, "epsilon_cutoff": 3e-4},
+    "top_n_sigma": {"top_n_sigma": 1.2, "top_k": 50, "temperature": 0.9},
+    "typical_p": {"typical_p": 0.4, "top_p": 0.9, "stages": ("typical_p", "top_p")},
 }
+CASES = [
+    pytest.param(engine, chain, marks=marks)
+    for engine, marks in (("torch", ()), ("triton", (pytest.mark.triton, COMPILED)))
+    for chain, params in CHAINS.items()
+    if Engine(engine).has_stages(params.keys() & set(STAGES))
+]
 
 
 def rows_of(count: int, vocabulary: int, seed: int = 0) -> torch.Tensor:
@@ -53,8 +63,7 @@ def same(expected: Any, found: Any) -> None:
             assert other.cpu().numpy().tobytes() == one.numpy().tobytes(), name
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(("engine", "chain"), CASES)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_answers_are_natives(engine: str, chain: str, dtype: str) -> None:
     how = {**CHAINS[chain], "seed": 3, "position": 1, "stream": "row"}
@@ -69,8 +78,7 @@ def test_answers_are_natives(engine: str, chain: str, dtype: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(("engine", "chain"), CASES)
 def test_a_million_rows(engine: str, chain: str) -> None:
     """Of each engine, in all chains together; seeds, streams and positions differ by row."""
     at_once, turns = 4_096, -(-(10**6) // (4_096 * len(CHAINS)))
@@ -81,8 +89,7 @@ def test_a_million_rows(engine: str, chain: str) -> None:
         same(fastsample.sample(rows, **how), found)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(("engine", "chain"), CASES)
 def test_no_call_waits(engine: str, chain: str) -> None:
     """Numbers of the host, equal and by row, and of the device."""
     rows = rows_of(4, 3_000).cuda()
@@ -111,9 +118,9 @@ def _of_host(how: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("chain", [case.values[1] for case in CASES if case.values[0] == "triton"])
 @COMPILED
 @pytest.mark.triton
-@pytest.mark.parametrize("chain", CHAINS)
 def test_a_graph_moves_on(chain: str) -> None:
     """One capture, many replays: rows, seeds and positions are read anew in each."""
     rows = rows_of(6, 20_000).cuda()
