@@ -126,7 +126,7 @@ def test_masses_are_the_reference_s() -> None:
     for temperature in (1.0, 0.3, 1e-30, 7.0, 3e38):
         expected = reference.masses(logits, np.float32(0), temperature)[1]
         scale = mass.scale_of(torch.tensor([[temperature]], dtype=torch.float64))
-        y = mass.exponent2(torch.from_numpy(logits)[None], torch.zeros(1, 1), scale)
+        y = mass.exponent2(torch.from_numpy(logits)[None], mass.Scaling(torch.zeros(1, 1), scale))
         found = mass.masses(y)[0].numpy().view(np.uint64)
         assert np.array_equal(found, expected), temperature
 

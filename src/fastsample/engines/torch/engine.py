@@ -110,7 +110,7 @@ def kept_sets(
         status[some] = np.where(status[some] == OK, its_status[:, 0].numpy(), status[some])
         kept = kept._replace(end=kept.end.masked_fill(its_status != OK, 0))
         tokens, logits = top_tokens(rows, int(kept.end.max()))
-        mass = masses(exponent2(logits, kept.top, kept.scale))
+        mass = masses(exponent2(logits, kept.scaling))
         for b, begin, end, *row in zip(
             some, kept.begin[:, 0], kept.end[:, 0], tokens, mass, logits, strict=True
         ):

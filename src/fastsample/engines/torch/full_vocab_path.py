@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .draw import first_above
 from .int64_math import nucleus_target
-from .mass import exponent2, masses
+from .mass import Scaling, exponent2, masses
 from .ordinal import BLOCK, Rows, logits_of, ordinals, tokens_of
 from .select import KeptSet, RowTokens
 from .threshold_search import search
@@ -20,7 +20,7 @@ class AllTokens(RowTokens):
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows.logits, rows.top)
-        self._scaled: KeptSet | None = None
+        self._scaling: Scaling | None = None
 
     @cached_property
     def _ordinals(self) -> Tensor:
@@ -37,12 +37,13 @@ class AllTokens(RowTokens):
         ties = self._ordinals == ordinal
         in_prefix = (self._ordinals > ordinal) | (ties & (ties.cumsum(1) <= kept.end - above))
         # Only tokens above the top logit precede the kept set.
-        return in_prefix if kept.top is self.all.top else in_prefix & (self.logits <= kept.top)
+        top = kept.scaling.top
+        return in_prefix if top is self.all.scaling.top else in_prefix & (self.logits <= top)
 
     def masses(self, kept: KeptSet) -> Tensor:
         """Return the masses of a kept set's tokens; several stages read the same ones."""
-        if self._scaled is None or not kept.has_scaling_of(self._scaled):
-            self._scaled, self._masses = kept, masses(self.exponent2(kept))
+        if self._scaling is not kept.scaling:
+            self._scaling, self._masses = kept.scaling, masses(self.exponent2(kept))
         mass = self._masses
         return mass if kept.end is self.all.end else mass.masked_fill(~self.is_kept(kept), 0)
 
@@ -52,7 +53,7 @@ class AllTokens(RowTokens):
         target = nucleus_target(share, mass.sum(1, keepdim=True))
         ordinal, above = search(self._ordinals, mass, target)
         # Tokens of one ordinal have one mass: so many of them are needed.
-        each = masses(exponent2(logits_of(ordinal), kept.top, kept.scale)).clamp_min_(1)
+        each = masses(exponent2(logits_of(ordinal), kept.scaling)).clamp_min_(1)
         more = torch.div(target - above + each - 1, each, rounding_mode="floor")
         return (self._ordinals > ordinal).sum(1, keepdim=True) + more
 

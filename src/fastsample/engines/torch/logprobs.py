@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .mass import SCALE_OF_ONE, exponent2, ln, masses
+from .mass import SCALE_OF_ONE, Scaling, exponent2, ln, masses
 from .ordinal import Rows, rank_of, top_tokens
 from .prepare_params import RowParams
 from .select import KeptSet
@@ -133,13 +133,13 @@ def log_total(rows: Rows, scale: Tensor) -> Tensor:
 
 def total_mass(rows: Rows, scale: Tensor) -> Tensor:
     """W of entire rows: int64 of shape (B, 1)."""
-    return masses(exponent2(rows.logits, rows.top, scale)).sum(1, keepdim=True)
+    return masses(exponent2(rows.logits, Scaling(rows.top, scale))).sum(1, keepdim=True)
 
 
 def _of_kept(listed: _Listed, drawn: Drawn) -> Tensor:
     """ln(mass) - ln(W), -inf for tokens that are not kept or have mass 0."""
     kept = drawn.kept
-    mass = masses(exponent2(listed.logits, kept.top, kept.scale))
+    mass = masses(exponent2(listed.logits, kept.scaling))
     is_kept = (listed.ranks > kept.begin) & (listed.ranks <= kept.end) & (mass > 0)
     found = ln(mass.clamp_min(1).to(torch.float64)) - ln(drawn.total.to(torch.float64))
     return found.masked_fill(~is_kept, -torch.inf)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -30,12 +32,16 @@ def scale_of(temperature: Tensor) -> Tensor:
     return quotient.clamp_(2.0**-126, 2.0**64).to(torch.float32)
 
 
-def exponent2(logits: Tensor, top: Tensor, scale: Tensor, least: float = -64.0) -> Tensor:
-    """y: (x - m) * s, the exponent to base 2, at least `least`.
+class Scaling(NamedTuple):
+    """m and s: float32 tensors of shape (B, 1)."""
 
-    `logits` has shape (B, N), `top` and `scale` have (B, 1); all are float32.
-    """
-    return logits.sub(top).mul_(scale).clamp_min_(least)
+    top: Tensor
+    scale: Tensor
+
+
+def exponent2(logits: Tensor, scaling: Scaling, least: float = -64.0) -> Tensor:
+    """y: (x - m) * s, the exponent to base 2, at least `least`; float32 of shape (B, N)."""
+    return logits.sub(scaling.top).mul_(scaling.scale).clamp_min_(least)
 
 
 def power(y: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fastsample.params.ops import Op
 
 from .int64_math import nucleus_target
-from .mass import SCALE_OF_ONE, exponent2, log2_of, masses
+from .mass import SCALE_OF_ONE, Scaling, exponent2, log2_of, masses
 from .prepare_params import Chain, RowParams
 from .threshold_search import search
 
@@ -28,25 +28,18 @@ class KeptSet(NamedTuple):
     ----------
     begin, end : int64
         How many tokens precede its first, and its last with it.
-    top : float32
-        m, its largest logit.
-    scale : float32
-        s of its masses.
+    scaling : Scaling
+        Of its masses: m is its largest logit.
     """
 
     begin: Tensor
     end: Tensor
-    top: Tensor
-    scale: Tensor
+    scaling: Scaling
 
     @property
     def count(self) -> Tensor:
         """How many tokens it holds."""
         return self.end - self.begin
-
-    def has_scaling_of(self, other: KeptSet) -> bool:
-        """Whether its m and s are the same tensors."""
-        return self.top is other.top and self.scale is other.scale
 
 
 class RowTokens(ABC):
@@ -63,8 +56,8 @@ class RowTokens(ABC):
     def __init__(self, logits: Tensor, top: Tensor) -> None:
         self.logits = logits
         finite = (logits > -torch.inf).sum(1, keepdim=True)
-        scale = torch.full_like(top, SCALE_OF_ONE)
-        self.all = KeptSet(torch.zeros_like(finite), finite, top, scale)
+        scaling = Scaling(top, torch.full_like(top, SCALE_OF_ONE))
+        self.all = KeptSet(torch.zeros_like(finite), finite, scaling)
 
     @abstractmethod
     def is_kept(self, kept: KeptSet) -> Tensor:
@@ -83,7 +76,7 @@ class RowTokens(ABC):
 
     def exponent2(self, kept: KeptSet) -> Tensor:
         """Return y of each token relative to a kept set."""
-        return exponent2(self.logits, kept.top, kept.scale)
+        return exponent2(self.logits, kept.scaling)
 
     def masses(self, kept: KeptSet) -> Tensor:
         """Return the masses of a kept set's tokens, 0 for the others: int64 of shape (B, N)."""
@@ -95,7 +88,7 @@ def select(tokens: RowTokens, chain: Chain, params: RowParams) -> KeptSet:
     kept = tokens.all
     for op, place in chain.stages:
         if op == Op.SCALE:
-            kept = kept._replace(scale=params.scale)
+            kept = kept._replace(scaling=Scaling(kept.scaling.top, params.scale))
         elif op == Op.BAND:
             kept = _band(tokens, kept, params.stages[place], params.min_keep)
         else:
@@ -105,10 +98,11 @@ def select(tokens: RowTokens, chain: Chain, params: RowParams) -> KeptSet:
     if not chain.greedy:
         return kept
     kept = kept._replace(end=kept.end.masked_fill(params.is_greedy, 1))
-    if kept.top is tokens.all.top:
+    if kept.scaling.top is tokens.all.scaling.top:
         return kept
-    top = torch.where(params.is_greedy, tokens.all.top, kept.top)
-    return kept._replace(begin=kept.begin.masked_fill(params.is_greedy, 0), top=top)
+    top = torch.where(params.is_greedy, tokens.all.scaling.top, kept.scaling.top)
+    begin = kept.begin.masked_fill(params.is_greedy, 0)
+    return kept._replace(begin=begin, scaling=Scaling(top, kept.scaling.scale))
 
 
 def _end(tokens: RowTokens, kept: KeptSet, op: int, number: Tensor) -> Tensor:
@@ -127,7 +121,7 @@ def _threshold(tokens: RowTokens, kept: KeptSet, op: int, number: Tensor) -> Ten
     if op == Op.THRESHOLD:
         return number
     if op == Op.THRESHOLD_OF_DEVIATION:
-        threshold = -(number * _deviation(tokens, kept)) * kept.scale.to(torch.float64)
+        threshold = -(number * _deviation(tokens, kept)) * kept.scaling.scale.to(torch.float64)
         return threshold.masked_fill(number == 0, -torch.inf)
     total = tokens.masses(kept).sum(1, keepdim=True)
     log_total = log2_of(total.to(torch.float64)) - 40.0
@@ -136,7 +130,7 @@ def _threshold(tokens: RowTokens, kept: KeptSet, op: int, number: Tensor) -> Ten
 
 def _deviation(tokens: RowTokens, kept: KeptSet) -> Tensor:
     """The population deviation of a kept set's logits, float64."""
-    away = kept.top.sub(tokens.logits).mul_(2.0**11).clamp_max_(_LARGEST_DEVIATION).round_()
+    away = kept.scaling.top.sub(tokens.logits).mul_(2.0**11).clamp_max_(_LARGEST_DEVIATION).round_()
     steps = away.masked_fill_(~tokens.is_kept(kept), 0.0).to(torch.int64)
     count = kept.count.to(torch.float64)
     mean = steps.sum(1, keepdim=True).to(torch.float64) / count
@@ -156,7 +150,8 @@ def _band(tokens: RowTokens, kept: KeptSet, share: Tensor, min_keep: Tensor) -> 
     is_near = is_kept & ((distance <= limit) | (share < 0))
     top = tokens.logits.masked_fill(~is_near, -torch.inf).amax(1, keepdim=True)
     begin = (tokens.logits > top).sum(1, keepdim=True)
-    return KeptSet(begin, begin + is_near.sum(1, keepdim=True), top, kept.scale)
+    end = begin + is_near.sum(1, keepdim=True)
+    return KeptSet(begin, end, Scaling(top, kept.scaling.scale))
 
 
 def _center(y: Tensor, mass: Tensor, total: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .logprobs import log_total, total_mass
-from .mass import exponent2, nearest_float32, power
+from .mass import Scaling, exponent2, nearest_float32, power
 from .ordinal import Rows, top_tokens
 from .prepare_params import RowParams
 
@@ -15,7 +15,7 @@ _LOWEST_EXPONENT = -126.0
 
 def softmax(rows: Rows, params: RowParams) -> Tensor:
     """Probabilities: float32 of the shape of the logits."""
-    y = exponent2(rows.logits, rows.top, params.scale, -torch.inf)
+    y = exponent2(rows.logits, Scaling(rows.top, params.scale), -torch.inf)
     p, k = power(y.clamp_min(_LOWEST_EXPONENT))
     # In float64 a power of two is exact, and so is its product with p.
     bits = (k.to(torch.int64) + 1023) << 52

@@ -8,7 +8,7 @@ from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
 from fastsample.engines.torch import batch as torch_batch
 from fastsample.engines.torch.batch import TensorOutput, TensorRequest
 from fastsample.engines.torch.logprobs import Drawn, logprobs, no_logprobs
-from fastsample.engines.torch.mass import SCALE_OF_ONE
+from fastsample.engines.torch.mass import SCALE_OF_ONE, Scaling
 from fastsample.engines.torch.prepare_params import Chain
 from fastsample.engines.torch.select import KeptSet
 from fastsample.params.ops import Op
@@ -36,7 +36,7 @@ def sample(request: TensorRequest) -> TensorOutput:
     is_scaled = any(op == Op.SCALE for op, _ in chain.stages)
     scale = params.scale if is_scaled else torch.full_like(params.scale, SCALE_OF_ONE)
     count = out.kept_count.unsqueeze(1)
-    kept = KeptSet(torch.zeros_like(count), count, rows.top, scale)
+    kept = KeptSet(torch.zeros_like(count), count, Scaling(rows.top, scale))
     is_bad = (out.status != OK).unsqueeze(1)
     drawn = Drawn(out.tokens.clamp_min(0), kept, out.total.unsqueeze(1), is_bad)
     found = logprobs(raw, rows, drawn, params, request.modes, request.top_count)
