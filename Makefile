@@ -9,7 +9,7 @@
 #   make test K=expression                      those that pytest's -k selects
 #   make smoke                                  the shortest of them, for every edit: golden files,
 #                                               Philox, errors, some requests on each engine
-#   make lint                                   ruff and mypy
+#   make lint                                   ruff, clang-format and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`;
 #                                               JOBS=2 is how many tests run at a time, in both
@@ -33,6 +33,7 @@ NOISY ?=
 JOBS ?= 2
 K ?=
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist worksteal
+CXX_FILES = $(wildcard kernels/*/*.hpp kernels/*/*.cpp tests/support/*.cpp)
 SMOKE = $(shell grep -rl 'mark\.smoke' tests --include='test_*.py')
 
 define EXTRAS
@@ -64,6 +65,7 @@ smoke: $(STAMP)
 lint: $(STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 	$(PY) -m mypy
 
 wheels: $(STAMP)
