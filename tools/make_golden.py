@@ -1,11 +1,12 @@
 """Write the golden files of the current rule version, from the reference alone.
 
-    python tools/make_golden.py            write tests/golden/rule-1.json and rule-1-fixed.json
+    python tools/make_golden.py            write tests/golden/rule-1*.json
     python tools/make_golden.py --check    fail when one of them would change
 
 A case that changes is a change of the rule: it comes with a new rule version, and the old files
 stay. New cases may be added to the end of a list: "cases" have rows, filters and a draw, "jobs" all
-else that an engine can be asked for. The second file has requests in the reduction "fixed".
+else that an engine can be asked for. rule-1-fixed.json has requests in the reduction "fixed",
+rule-1-filters.json those with filters that came after the first four.
 """
 
 from __future__ import annotations
@@ -281,6 +282,59 @@ def solve_fixed(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+# ---------------------------------------------------------------- later filters
+
+FILTER_ROWS = ("bell", "nine values", "bell x 16", "masked 1 in 10", "peak", "any bits", "constant")
+LATER_FILTERS: tuple[dict[str, Any], ...] = (
+    {"top_n_sigma": 1.0},
+    {"top_n_sigma": 0.3, "temperature": 0.5},
+    {"top_n_sigma": 2.0, "temperature": 1.5, "stages": ("temperature", "top_n_sigma")},
+    {"top_n_sigma": 1e30},
+    {"top_n_sigma": 1.0, "top_k": 30, "stages": ("top_k", "top_n_sigma"), "min_keep": 3},
+    {"epsilon_cutoff": 3e-4},
+    {"epsilon_cutoff": 0.02, "temperature": 0.7, "top_k": 50},
+    {"epsilon_cutoff": 1.0, "min_keep": 4},
+    {"epsilon_cutoff": 0.01, "top_p": 0.8, "stages": ("epsilon_cutoff", "top_p")},
+    {"typical_p": 0.0},
+    {"typical_p": 0.2},
+    {"typical_p": 0.9, "temperature": 1.3},
+    {"typical_p": 0.5, "min_keep": 20},
+    {
+        "typical_p": 0.3,
+        "temperature": 0.6,
+        "top_p": 0.9,
+        "min_p": 0.2,
+        "stages": ("typical_p", "temperature", "top_p", "min_p"),
+    },
+    {"typical_p": 0.4, "top_k": 5, "stages": ("typical_p", "top_k")},
+    {"typical_p": 0.7, "top_n_sigma": 3.0, "epsilon_cutoff": 1e-3, "temperature": 0.9},
+    {"typical_p": 0.6, "presence_penalty": 0.5, "repetition_penalty": 1.2, "top_n_sigma": 1.5},
+)
+
+
+def filter_questions() -> list[dict[str, Any]]:
+    """Every kind of row under every settings; sizes, dtypes and the rest in turn."""
+    questions = []
+    for n, (recipe, settings) in enumerate(
+        (recipe, settings) for recipe in FILTER_ROWS for settings in LATER_FILTERS
+    ):
+        number, size = 900 + n, REQUEST_SIZES[n % len(REQUEST_SIZES)]
+        row = {"recipe": recipe, "size": size, "seed": number, "dtype": DTYPES[n % 3]}
+        prompt, output = HISTORIES[n // 3 % 4]
+        questions.append(
+            {
+                "row": {**row, "sha256": sha256(values_of(row))},
+                "vocabulary": size if n % 4 else size - 1,
+                "settings": {**settings, **draw_settings(number)},
+                "mask": None,
+                "bias": BIASES[n // 2 % 3],
+                "prompt": prompt,
+                "output": output,
+            }
+        )
+    return questions
+
+
 # ---------------------------------------------------------------- the files
 
 
@@ -304,9 +358,18 @@ def fixed_text() -> str:
     return f'{{"rule_version": {reference.RULE_VERSION}, "jobs": [\n{lines(requests)}\n]}}\n'
 
 
+def filters_text() -> str:
+    requests = [solve_request(question) for question in filter_questions()]
+    return f'{{"rule_version": {reference.RULE_VERSION}, "jobs": [\n{lines(requests)}\n]}}\n'
+
+
 def main(arguments: list[str]) -> int:
     folder, version = TESTS / "golden", reference.RULE_VERSION
-    texts = {f"rule-{version}.json": golden_text(), f"rule-{version}-fixed.json": fixed_text()}
+    texts = {
+        f"rule-{version}.json": golden_text(),
+        f"rule-{version}-fixed.json": fixed_text(),
+        f"rule-{version}-filters.json": filters_text(),
+    }
     if arguments == ["--check"]:
         changed = [name for name, text in texts.items() if (folder / name).read_text() != text]
         for name in texts:

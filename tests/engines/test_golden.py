@@ -7,7 +7,7 @@ import pytest
 from fastsample.engines import reference
 from tests.support import golden_checks
 from tests.support.engines import Engine, sha256
-from tests.support.golden_checks import EXACT, cases, golden_file, requests, row_of
+from tests.support.golden_checks import EXACT, FILTERS, cases, golden_file, requests, row_of
 from tests.support.golden_requests import values_of
 
 pytestmark = pytest.mark.smoke
@@ -17,12 +17,14 @@ def test_the_file_is_of_this_rule_version():
     assert golden_file(EXACT)["rule_version"] == reference.RULE_VERSION
     assert len(cases()) >= 300
     assert len(requests()) >= 90
+    assert golden_file(FILTERS)["rule_version"] == reference.RULE_VERSION
+    assert len(requests(FILTERS)) >= 110
 
 
 def test_rows_have_their_recorded_bits():
     for number, case in enumerate(cases()):
         assert sha256(row_of(number)) == case["row"]["sha256"], case["row"]
-    for case in requests():
+    for case in [*requests(), *requests(FILTERS)]:
         assert sha256(values_of(case["row"])) == case["row"]["sha256"], case["row"]
 
 
@@ -49,6 +51,12 @@ def test_kept_sets_of_requests(engine: Engine):
 
 def test_logprobs_of_requests(engine: Engine):
     golden_checks.check_request_logprobs(engine)
+
+
+def test_later_filters(engine: Engine):
+    golden_checks.check_request_draws(engine, FILTERS)
+    golden_checks.check_request_kept_sets(engine, FILTERS)
+    golden_checks.check_request_logprobs(engine, FILTERS)
 
 
 def test_softmax_of_requests(engine: Engine):

@@ -21,6 +21,7 @@ from tests.support.golden_rows import make_row
 
 EXACT = Path(__file__).parents[1] / "golden" / f"rule-{reference.RULE_VERSION}.json"
 FIXED = EXACT.with_name(f"{EXACT.stem}-fixed.json")
+FILTERS = EXACT.with_name(f"{EXACT.stem}-filters.json")
 
 
 @cache
@@ -93,14 +94,14 @@ def check_request_draws(engine: Engine, path: Path = EXACT, reduction: str = "ex
         assert found == (case["status"], case["tokens"], case["kept"]), case
 
 
-def check_request_kept_sets(engine: Engine) -> None:
-    for case in requests():
+def check_request_kept_sets(engine: Engine, path: Path = EXACT) -> None:
+    for case in requests(path):
         kept = engine.kept_sets(make_golden_request(case))
         assert sha256(kept.tokens, kept.masses, kept.logits) == case["kept_sha256"], case
 
 
-def check_request_logprobs(engine: Engine) -> None:
-    for case in requests():
+def check_request_logprobs(engine: Engine, path: Path = EXACT) -> None:
+    for case in requests(path):
         out = engine.run(make_golden_request(case), make_output(1, modes=MODES, top_count=5))
         found = {
             "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()],
