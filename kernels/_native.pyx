@@ -1,8 +1,9 @@
 # cython: language_level=3
-"""The door to the compiled kernels: buffers in, status codes out, the GIL released where that pays.
+"""The compiled kernels for Python: records of arrays in, arrays and status codes out.
 
-kernels.pxd declares the kernels, buffers.pxi holds arrays for them, step.pxi is a sampler's call, and
-sums.pxi adds up any array.
+kernels.pxd declares the kernels; buffers.pxi acquires the memory of arrays; step.pxi has the calls that are
+prepared for a sampler and for `sample`; sums.pxi adds the numbers of any array. The GIL is released for all but
+brief calls.
 """
 
 import os
@@ -26,25 +27,22 @@ from kernels cimport (
     Batch,
     DType,
     LogprobsMode,
-    Function,
     InstructionSet,
     KeptSets,
     Kernels,
     Reduction,
     RowParams,
+    SoftmaxFunction,
     TokenLists,
     Words,
-    apply_function,
     c_kept_sets,
     c_limit_threads,
     c_most_threads,
     c_sample_rows,
     compiled_isas,
-    kLogSoftmax,
-    kLogSumExp,
-    kSoftmax,
     known_isas,
     philox4x32,
+    softmax_rows,
 )
 
 import numpy as np
@@ -114,27 +112,27 @@ cdef _Isa _chosen(isa):
 
 
 def isa_compiled():
-    """Names of the instruction sets in this build, the least demanding first."""
+    """Return the names of the instruction sets in this build, the least demanding first."""
     return tuple(_compiled)
 
 
 def isa_usable():
-    """Names of those that this machine can run, the least demanding first."""
+    """Return the names of those that this machine can run, the least demanding first."""
     return tuple(_usable)
 
 
 def default_isa():
-    """The name that is used where a call gives none: FASTSAMPLE_ISA, or the last usable one."""
+    """Return the name for calls without one: that of FASTSAMPLE_ISA, or the last usable one."""
     return _default.name
 
 
 def compiler():
-    """The compiler that built this module."""
+    """Return the name and version of the compiler that built this module."""
     return FASTSAMPLE_COMPILER.decode()
 
 
 def flags():
-    """The compiler flags that all kernels share."""
+    """Return the compiler flags that all kernels share."""
     return FASTSAMPLE_FLAGS.decode()
 
 
@@ -142,17 +140,17 @@ def flags():
 
 
 def most_threads():
-    """The most threads that a call may use: the limit, or the processors that this thread may run on."""
+    """Return how many threads a call may use: the limit, or the number of usable processors."""
     return c_most_threads()
 
 
 def limit_threads(int threads):
-    """Limit every call to come to so many threads; 0 takes the limit away."""
+    """Limit all later calls to so many threads; 0 removes the limit."""
     c_limit_threads(threads)
 
 
 def _limit_in(str text):
-    """The limit that FASTSAMPLE_NUM_THREADS asks for; 0 where it is not set."""
+    """Return the limit in FASTSAMPLE_NUM_THREADS; 0 if it is not set."""
     if not text:
         return 0
     if not text.isdecimal() or not 1 <= int(text) < 2**31:
@@ -164,11 +162,11 @@ def _limit_in(str text):
 c_limit_threads(_limit_in(os.environ.get("FASTSAMPLE_NUM_THREADS", "")))
 
 
-# ---- random words -------------------------------------------------------------------------------------
+# ---- random numbers -------------------------------------------------------------------------------------
 
 
 def philox(key, counter):
-    """Philox4x32-10 of a 64-bit key and four 32-bit counter words: four 32-bit words."""
+    """Return the four 32-bit words of Philox4x32-10 for a 64-bit key and four 32-bit counter words."""
     cdef Words words
     cdef int i
     for i in range(4):
@@ -180,17 +178,17 @@ def philox(key, counter):
 include "buffers.pxi"
 
 
-# ---- the doors ----------------------------------------------------------------------------------------
+# ---- functions of an engine ---------------------------------------------------------------------------
 
-# Letting go of the GIL and taking it back costs 0.1 us, half of a greedy row of so many logits. The
-# slowest setting, with as many, keeps other threads waiting for 8 us.
+# Releasing and taking the GIL costs 0.1 us, half of a greedy row of so many logits. The slowest
+# parameters keep other threads waiting for 8 us.
 cdef int64_t BRIEF = 2048
 
 
-cdef bint _is_brief(const Batch& batch, const LogitsProcessors& adjustments,
-                    const SampleOutput& answers) noexcept:
-    return (batch.rows * (batch.vocabulary + answers.draws) <= BRIEF
-            and adjustments.prompt.offsets == NULL and adjustments.output.offsets == NULL)
+cdef bint _is_brief(const Batch& batch, const LogitsProcessors& processors,
+                    const SampleOutput& output) noexcept:
+    return (batch.rows * (batch.vocabulary + output.draws) <= BRIEF
+            and processors.prompt.offsets == NULL and processors.output.offsets == NULL)
 
 
 cdef dict _REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
@@ -200,58 +198,48 @@ cdef int _code_of(str reduction) except -1:
     return _REDUCTIONS[reduction]
 
 
-cdef int _sample(const Kernels* kernels, const Batch& batch, const LogitsProcessors& adjustments,
-                 const RowParams* settings, Reduction reduction, int n_threads,
-                 const SampleOutput& answers, uint8_t* status) except -1:
-    if _is_brief(batch, adjustments, answers):
-        c_sample_rows(kernels[0], batch, adjustments, settings, reduction, n_threads, answers,
-                      status)
+cdef int _sample(const Kernels* kernels, const Batch& batch, const LogitsProcessors& processors,
+                 const RowParams* params, Reduction reduction, int n_threads,
+                 const SampleOutput& output, uint8_t* status) except -1:
+    if _is_brief(batch, processors, output):
+        c_sample_rows(kernels[0], batch, processors, params, reduction, n_threads, output, status)
     else:
         with nogil:
-            c_sample_rows(kernels[0], batch, adjustments, settings, reduction, n_threads, answers,
+            c_sample_rows(kernels[0], batch, processors, params, reduction, n_threads, output,
                           status)
     return 0
 
 
-def sample(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, tokens, status,
-           kept_counts, forms, logprobs, ranks, top_tokens, top_logprobs, isa, int n_threads,
-           str reduction):
-    """Write each row's tokens, status and what is told of it; see engines/native.py."""
-    cdef Held held_rows, held_plan, held_tokens, held_status, held_kept
-    cdef Batch batch
-    cdef SampleOutput answers = SampleOutput()
+def sample(request, output, isa, int n_threads):
+    """Draw for every row of a `SampleRequest`, and write a `SampleOutput` of engines/contract.py."""
+    cdef Inputs inputs
+    cdef Outputs outputs
     cdef _Isa chosen = _chosen(isa)
-    _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
-    cdef _Adjusted adjusted = _adjusted(batch, mask, bias, prompt, output)
-    _hold_plan(held_plan, plan, batch.rows)
-    _hold_tokens(held_tokens, tokens, batch.rows, &answers)
-    _hold_write(held_status, status, 1, batch.rows, "status")
-    if kept_counts is not None:
-        _hold_write(held_kept, kept_counts, 8, batch.rows, "kept_counts")
-        answers.kept_counts = <int64_t*>held_kept.buffer.buf
-    cdef _Told told
-    if forms:
-        told = _Told(forms, batch.rows, vocabulary, logprobs, ranks, top_tokens, top_logprobs)
-        told.show(forms, top_tokens.shape[2], &answers)
-    _sample(chosen.kernels, batch, adjusted.adjustments, <const RowParams*>held_plan.buffer.buf,
-            <Reduction>_code_of(reduction), n_threads, answers, <uint8_t*>held_status.buffer.buf)
+    cdef _Processors processors = _acquire_inputs(request, inputs)
+    cdef _Logprobs logprobs = _acquire_outputs(output, inputs.batch, outputs)
+    _sample(chosen.kernels, inputs.batch, processors.processors, inputs.params(), inputs.reduction,
+            n_threads, outputs.output, outputs.statuses())
 
 
-def kept_sets(values, str kind, int64_t vocabulary, plan, mask, bias, prompt, output, status, isa,
-              int n_threads):
-    """Kept sets in the rule's order: tokens, masses (uint64), adjusted logits (float32), offsets."""
-    cdef Held held_rows, held_plan, held_status
-    cdef Batch batch
+def kept_sets(request, status, isa, int n_threads):
+    """Find the kept set of each row of a `SampleRequest`, in the rule's order.
+
+    Returns
+    -------
+    tokens : int64 array of shape (N,)
+    masses : uint64 array of shape (N,)
+    logits : float32 array of shape (N,)
+    offsets : int64 array of shape (B + 1,)
+    """
+    cdef Inputs inputs
+    cdef Held held_status
     cdef _Isa chosen = _chosen(isa)
-    _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
-    cdef _Adjusted adjusted = _adjusted(batch, mask, bias, prompt, output)
-    _hold_plan(held_plan, plan, batch.rows)
-    _hold_write(held_status, status, 1, batch.rows, "status")
+    cdef _Processors processors = _acquire_inputs(request, inputs)
+    _hold_write(held_status, status, 1, inputs.batch.rows, "status")
     cdef KeptSets sets
     with nogil:
-        sets = c_kept_sets(chosen.kernels[0], batch, adjusted.adjustments,
-                           <const RowParams*>held_plan.buffer.buf, n_threads,
-                           <uint8_t*>held_status.buffer.buf)
+        sets = c_kept_sets(chosen.kernels[0], inputs.batch, processors.processors, inputs.params(),
+                           n_threads, <uint8_t*>held_status.buffer.buf)
     cdef size_t length = sets.tokens.size()
     tokens = np.empty(length, np.int64)
     masses = np.empty(length, np.uint64)
@@ -272,41 +260,26 @@ cdef int _copy(array, const void* source) except -1:
     return 0
 
 
-cdef int _apply(Function function, Py_ssize_t itemsize, bint per_token, values, str kind,
-                int64_t vocabulary, temperature, out, status, isa, int n_threads,
-                str reduction) except -1:
-    cdef Held held_rows, held_temperatures, held_target, held_status
-    cdef Batch batch
+def softmax(str function, request, out, status, isa, int n_threads):
+    """Write "softmax", "log_softmax" or "logsumexp" of each row at the temperature of its plan.
+
+    `out` is float32 of shape (rows, vocabulary); for "logsumexp" float64 of shape (rows,).
+    """
+    cdef Inputs inputs
+    cdef Held held_out, held_status
     cdef _Isa chosen = _chosen(isa)
-    cdef Reduction code = <Reduction>_code_of(reduction)
-    _hold_rows(held_rows, values, _DTYPES[kind], vocabulary, &batch)
-    _hold_read(held_temperatures, temperature, 8, batch.rows, "temperature")
-    cdef int64_t length = batch.rows * (vocabulary if per_token else 1)
-    _hold_write(held_target, out, itemsize, length, "out")
-    _hold_write(held_status, status, 1, batch.rows, "status")
+    cdef SoftmaxFunction code = <SoftmaxFunction><int>_SOFTMAX_FUNCTIONS[function]
+    cdef bint per_token = function != "logsumexp"
+    _acquire_inputs(request, inputs)
+    cdef int64_t length = inputs.batch.rows * (inputs.batch.vocabulary if per_token else 1)
+    _hold_write(held_out, out, 4 if per_token else 8, length, "out")
+    _hold_write(held_status, status, 1, inputs.batch.rows, "status")
     with nogil:
-        apply_function(chosen.kernels[0], function, batch,
-                       <const double*>held_temperatures.buffer.buf, code, n_threads,
-                       held_target.buffer.buf, <uint8_t*>held_status.buffer.buf)
-    return 0
+        softmax_rows(chosen.kernels[0], code, inputs.batch, inputs.params(), inputs.reduction,
+                     n_threads, held_out.buffer.buf, <uint8_t*>held_status.buffer.buf)
 
 
-def softmax(values, kind, vocabulary, temperature, out, status, isa, n_threads, reduction):
-    """Write probabilities, float32 (rows, vocabulary)."""
-    _apply(kSoftmax, 4, True, values, kind, vocabulary, temperature, out, status, isa, n_threads,
-           reduction)
-
-
-def log_softmax(values, kind, vocabulary, temperature, out, status, isa, n_threads, reduction):
-    """Write log-probabilities, float32 (rows, vocabulary)."""
-    _apply(kLogSoftmax, 4, True, values, kind, vocabulary, temperature, out, status, isa, n_threads,
-           reduction)
-
-
-def logsumexp(values, kind, vocabulary, temperature, out, status, isa, n_threads, reduction):
-    """Write the logarithm of the sum of exponentials, float64 (rows,)."""
-    _apply(kLogSumExp, 8, False, values, kind, vocabulary, temperature, out, status, isa, n_threads,
-           reduction)
+cdef dict _SOFTMAX_FUNCTIONS = {"softmax": 0, "log_softmax": 1, "logsumexp": 2}
 
 
 include "step.pxi"

@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""What the door needs of the kernels: dispatch.hpp and the headers beside it, as Cython reads them.
+"""Declarations of the kernels' headers for Cython.
 
-Their names are in <>: Cython copies others into the build folder, and Clang takes a copy for a second header.
+Header names are in <>: Cython would copy others into the build folder, and Clang includes a copy as a second header.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -70,25 +70,18 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
         vector[uint64_t] masses
         vector[int64_t] offsets
 
-    cppclass Function:
-        pass
+    ctypedef int32_t SoftmaxFunction
 
     vector[InstructionSet] compiled_isas()
     vector[const char*] known_isas()
     void c_sample_rows "fastsample::sample_rows"(
         const Kernels&, const Batch&, const LogitsProcessors&, const RowParams*, Reduction, int,
         const SampleOutput&, uint8_t*) except +
-    void apply_function(
-        const Kernels&, Function, const Batch&, const double*, Reduction, int, void*,
+    void softmax_rows(
+        const Kernels&, SoftmaxFunction, const Batch&, const RowParams*, Reduction, int, void*,
         uint8_t*) except +
     KeptSets c_kept_sets "fastsample::kept_sets"(
         const Kernels&, const Batch&, const LogitsProcessors&, const RowParams*, int, uint8_t*) except +
-
-
-cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample::Function" nogil:
-    Function kSoftmax
-    Function kLogSoftmax
-    Function kLogSumExp
 
 
 cdef extern from "<runtime/pool.hpp>" namespace "fastsample" nogil:

@@ -153,7 +153,7 @@ cdef class Step:
                 return False
             params[b].position = self._skipped[b] + length
             self._status[b] = 0
-        if _is_brief(batch, _NOTHING_ADJUSTED.adjustments, self._sample_output):
+        if _is_brief(batch, _NO_PROCESSORS.processors, self._sample_output):
             self._sample(batch, params)
         else:
             lock = self._exclusive.lock
@@ -171,7 +171,7 @@ cdef class Step:
         return True
 
     cdef int _sample(self, const Batch& batch, const RowParams* params) except -1:
-        return _sample(self._kernels, batch, _NOTHING_ADJUSTED.adjustments, params, self._reduction,
+        return _sample(self._kernels, batch, _NO_PROCESSORS.processors, params, self._reduction,
                        self._n_threads, self._sample_output, self._status.data())
 
     cdef int _append(self) except -1:
@@ -240,7 +240,7 @@ cdef class Draw:
         if held.buffer.ndim != 1:
             return None
         output.tokens, output.draws, output.kept_counts = &token, 1, &kept_count
-        _sample(self._kernels, batch, _NOTHING_ADJUSTED.adjustments, &params, self._reduction,
+        _sample(self._kernels, batch, _NO_PROCESSORS.processors, &params, self._reduction,
                 self._n_threads, output, &status)
         if status:
             return None

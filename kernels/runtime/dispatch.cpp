@@ -161,22 +161,23 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const LogitsProcess
   for_each_row(batch, threads, sample_row);
 }
 
-void apply_function(const Kernels& kernels, Function function, const Batch& batch, const double* temperatures,
-                    Reduction reduction, int threads, void* target, uint8_t* status) {
+void softmax_rows(const Kernels& kernels, SoftmaxFunction function, const Batch& batch, const RowParams* params,
+                  Reduction reduction, int threads, void* target, uint8_t* status) {
   auto apply = [&](int64_t row) {
     if (status[row] != kOk) return;
     Workspace& work = workspace.reserve(batch.vocabulary, 0);
     const Logits logits = row_of(batch, row);
+    const double temperature = params[row].temperature;
     float* const floats = static_cast<float*>(target) + row * batch.vocabulary;
     switch (function) {
-      case Function::kSoftmax:
-        status[row] = kernels.softmax(logits, temperatures[row], reduction, work, floats);
+      case SoftmaxFunction::kSoftmax:
+        status[row] = kernels.softmax(logits, temperature, reduction, work, floats);
         break;
-      case Function::kLogSoftmax:
-        status[row] = kernels.log_softmax(logits, temperatures[row], reduction, work, floats);
+      case SoftmaxFunction::kLogSoftmax:
+        status[row] = kernels.log_softmax(logits, temperature, reduction, work, floats);
         break;
-      case Function::kLogSumExp:
-        status[row] = kernels.logsumexp(logits, temperatures[row], reduction, work,
+      case SoftmaxFunction::kLogSumExp:
+        status[row] = kernels.logsumexp(logits, temperature, reduction, work,
                                         static_cast<double*>(target) + row);
         break;
     }

@@ -48,10 +48,11 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const LogitsProcess
                  const RowParams* params, Reduction reduction, int threads, const SampleOutput& out,
                  uint8_t* status);
 
-// softmax and log_softmax write (rows, vocabulary) float32, logsumexp (rows) float64.
-enum class Function { kSoftmax, kLogSoftmax, kLogSumExp };
-void apply_function(const Kernels& kernels, Function function, const Batch& batch, const double* temperatures,
-                    Reduction reduction, int threads, void* target, uint8_t* status);
+// softmax and log_softmax write (rows, vocabulary) float32, logsumexp (rows) float64. Of `params` they read the
+// temperature.
+enum class SoftmaxFunction { kSoftmax, kLogSoftmax, kLogSumExp };
+void softmax_rows(const Kernels& kernels, SoftmaxFunction function, const Batch& batch, const RowParams* params,
+                  Reduction reduction, int threads, void* target, uint8_t* status);
 
 // The kept sets of a batch in rule 3's order, concatenated.
 struct KeptSets {

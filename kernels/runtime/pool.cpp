@@ -1,6 +1,7 @@
 #include "runtime/pool.hpp"
 
 #include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -77,6 +78,22 @@ struct Processors {
 };
 #endif
 
+// Blocks signals, for threads that are started meanwhile: a signal that the program waits for must not be delivered
+// to a worker. Those of a fault are left alone, since blocking them is undefined.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_BLOCK, &all, &former_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+
+ private:
+  sigset_t former_;
+};
+
 // Guarded by the pool's mutex.
 struct Worker {
   const pthread_t thread = pthread_self();
@@ -145,6 +162,8 @@ class Pool {
 
   // If the system refuses a thread, the call is only slower.
   void start_workers(int wanted) {
+    if (workers_ >= wanted) return;
+    const BlockedSignals blocked;
     try {
       for (; workers_ < wanted; ++workers_) {
         idle_.reserve(static_cast<size_t>(workers_) + 1);  // so that no worker has to allocate

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.inputs.logits_processors import Csr
+from fastsample.engines.contract import SampleOutput, SampleRequest
 
 class Step:
     ready: bool
@@ -39,71 +39,18 @@ class Draw:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]] | None: ...
 
 def sample(
-    values: NDArray[Any],
-    kind: str,
-    vocabulary: int,
-    plan: NDArray[np.void],
-    mask: NDArray[Any] | None,
-    bias: Csr | None,
-    prompt: Csr | None,
-    output: Csr | None,
-    tokens: NDArray[np.int64],
-    status: NDArray[np.uint8],
-    kept_counts: NDArray[np.int64] | None,
-    forms: tuple[str, ...],
-    logprobs: NDArray[np.float64],
-    ranks: NDArray[np.int64],
-    top_tokens: NDArray[np.int64],
-    top_logprobs: NDArray[np.float64],
-    isa: str | None,
-    n_threads: int,
-    reduction: str,
+    request: SampleRequest, output: SampleOutput, isa: str | None, n_threads: int
 ) -> None: ...
 def kept_sets(
-    values: NDArray[Any],
-    kind: str,
-    vocabulary: int,
-    plan: NDArray[np.void],
-    mask: NDArray[Any] | None,
-    bias: Csr | None,
-    prompt: Csr | None,
-    output: Csr | None,
-    status: NDArray[np.uint8],
-    isa: str | None,
-    n_threads: int,
+    request: SampleRequest, status: NDArray[np.uint8], isa: str | None, n_threads: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]: ...
 def softmax(
-    values: NDArray[Any],
-    kind: str,
-    vocabulary: int,
-    temperature: NDArray[np.float64],
-    out: NDArray[np.float32],
+    function: str,
+    request: SampleRequest,
+    out: NDArray[Any],
     status: NDArray[np.uint8],
     isa: str | None,
     n_threads: int,
-    reduction: str,
-) -> None: ...
-def log_softmax(
-    values: NDArray[Any],
-    kind: str,
-    vocabulary: int,
-    temperature: NDArray[np.float64],
-    out: NDArray[np.float32],
-    status: NDArray[np.uint8],
-    isa: str | None,
-    n_threads: int,
-    reduction: str,
-) -> None: ...
-def logsumexp(
-    values: NDArray[Any],
-    kind: str,
-    vocabulary: int,
-    temperature: NDArray[np.float64],
-    out: NDArray[np.float64],
-    status: NDArray[np.uint8],
-    isa: str | None,
-    n_threads: int,
-    reduction: str,
 ) -> None: ...
 def exact_sum(
     values: NDArray[Any], kind: str, isa: str | None, n_threads: int

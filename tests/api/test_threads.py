@@ -153,6 +153,31 @@ def run(source: str, **environment: str) -> str:
 needs_tasks = pytest.mark.skipif(not TASKS.exists(), reason="this system does not list threads")
 
 
+BLOCKED = """
+import os, signal, time
+import numpy as np
+import fastsample
+
+def blocked(task):
+    with open(f"/proc/self/task/{task}/status") as status:
+        return next(int(line.split()[1], 16) for line in status if line.startswith("SigBlk"))
+
+fastsample.sample(np.zeros((8, 2**17), np.float32), seed=1, position=0, stream="row", n_threads=2)
+(worker,) = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
+# Until it has started, the C library blocks every signal, also 32 that is its own.
+while blocked(worker) >> 31 & 1:
+    time.sleep(0.01)
+print([blocked(worker) >> number - 1 & 1 for number in (signal.SIGTERM, signal.SIGSEGV)])
+"""
+
+
+@needs_tasks
+def test_workers_block_signals_but_those_of_faults() -> None:
+    """A signal that the program waits for would end the process if a worker received it."""
+    environment = {"OPENBLAS_NUM_THREADS": "1", "FASTSAMPLE_NUM_THREADS": "2"}
+    assert run(BLOCKED, **environment) == "[1, 0]"
+
+
 @needs_tasks
 @pytest.mark.parametrize("number", [1, 3, 40])
 def test_the_environment_limits_every_call(number: int) -> None:

@@ -14,7 +14,7 @@ using namespace fastsample;
 
 // The first part of a request.
 struct Header {
-  int64_t function;  // 0: sample, 1: kept sets, 2 and up: a Function
+  int64_t function;  // 0: sample, 1: kept sets, 2 and up: a SoftmaxFunction
   int64_t rows;
   int64_t columns;
   int64_t vocabulary;
@@ -100,15 +100,12 @@ void sample(const Kernels& kernels, const Header& header, const Batch& batch, co
 
 void apply(const Kernels& kernels, const Header& header, const Batch& batch, const RowParams* params,
            std::vector<uint8_t>& status) {
-  const Function function = static_cast<Function>(header.function - 2);
-  std::vector<double> temperatures, numbers(size_of(header.rows));
+  const SoftmaxFunction function = static_cast<SoftmaxFunction>(header.function - 2);
+  std::vector<double> numbers(size_of(header.rows));
   std::vector<float> floats(size_of(header.rows * header.vocabulary));
-  for (int64_t row = 0; row < header.rows; ++row) {
-    temperatures.push_back(params[row].temperature);
-  }
-  const bool one = function == Function::kLogSumExp;
+  const bool one = function == SoftmaxFunction::kLogSumExp;
   void* const target = one ? static_cast<void*>(numbers.data()) : floats.data();
-  apply_function(kernels, function, batch, temperatures.data(), reduction_of(header), 1, target, status.data());
+  softmax_rows(kernels, function, batch, params, reduction_of(header), 1, target, status.data());
   if (one) {
     write(numbers);
   } else {

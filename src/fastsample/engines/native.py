@@ -1,8 +1,7 @@
-"""The native engine: the compiled kernels behind the doors that every engine has."""
+"""The native engine: the compiled kernels, in the form of every engine's functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,18 +9,11 @@ from numpy.typing import NDArray
 
 from fastsample import _native
 
-from .contract import KeptSets, LogitsProcessors, LogprobResult, SampleOutput, SampleRequest
+from .contract import KeptSets, SampleOutput, SampleRequest
 
 ISAS = _native.isa_usable()
 make_step = _native.Step
 make_draw = _native.Draw
-_NO_PROCESSORS = LogitsProcessors(None, None, None, None)
-_NO_LOGPROBS = LogprobResult.empty((), 0, 0)
-_LAWS: dict[str, Callable[..., None]] = {
-    "softmax": _native.softmax,
-    "log_softmax": _native.log_softmax,
-    "logsumexp": _native.logsumexp,
-}
 
 
 def run(
@@ -31,9 +23,9 @@ def run(
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> None:
-    """Draw for every row, with the GIL released unless the call is brief.
+    """Draw for every row. The GIL is released unless the call is brief.
 
-    It is with up to 2,048 logits and draws, all rows together, and no histories to look at.
+    A brief call has at most 2,048 logits and draws, all rows together, and no token histories.
 
     Parameters
     ----------
@@ -41,29 +33,11 @@ def run(
     out : SampleOutput
         Written.
     isa : str or None
-        The instruction set; None takes the process's own.
+        The instruction set; None takes the default of the process.
     n_threads : int or None
-        None lets the kernels choose. The answers are the same for every number.
+        None lets the kernels choose. The results are the same for every number.
     """
-    values, vocabulary, plan, processors, reduction = request
-    mask, bias, prompt, output = processors or _NO_PROCESSORS
-    _native.sample(
-        values,
-        request.kind,
-        vocabulary,
-        plan,
-        mask,
-        bias,
-        prompt,
-        output,
-        out.tokens,
-        out.status,
-        out.kept_count,
-        *(out.logprobs or _NO_LOGPROBS),
-        isa,
-        n_threads or 0,
-        reduction,
-    )
+    _native.sample(request, out, isa, n_threads or 0)
 
 
 def write_softmax(
@@ -75,12 +49,8 @@ def write_softmax(
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> None:
-    """Write the law of each whole row, as `WriteSoftmax` says."""
-    temperatures = np.ascontiguousarray(request.plan["temperature"])
-    _LAWS[name](
-        *(request.values, request.kind, request.vocabulary, temperatures),
-        *(out, status, isa, n_threads or 0, request.reduction),
-    )
+    """Write a function of each row at its temperature, as `WriteSoftmax` specifies."""
+    _native.softmax(name, request, out, status, isa, n_threads or 0)
 
 
 def kept_sets(
@@ -90,21 +60,5 @@ def kept_sets(
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> KeptSets:
-    """Find the kept set of each row, as `FindKeptSets` says."""
-    values, vocabulary, plan, processors, _ = request
-    mask, bias, prompt, output = processors or _NO_PROCESSORS
-    return KeptSets(
-        *_native.kept_sets(
-            values,
-            request.kind,
-            vocabulary,
-            plan,
-            mask,
-            bias,
-            prompt,
-            output,
-            status,
-            isa,
-            n_threads or 0,
-        )
-    )
+    """Find the kept set of each row, as `FindKeptSets` specifies."""
+    return KeptSets(*_native.kept_sets(request, status, isa, n_threads or 0))

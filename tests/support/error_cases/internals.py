@@ -13,6 +13,12 @@ import numpy as np
 
 from fastsample import Latency, engines
 from fastsample.engines import plan, reference
+from fastsample.engines.contract import (
+    LogitsProcessors,
+    LogprobResult,
+    SampleOutput,
+    SampleRequest,
+)
 from fastsample.engines.reference import logprobs as reference_laws
 from fastsample.verification import worker
 from fastsample.verification.worker import NoForkError, run_forked
@@ -73,45 +79,30 @@ def lists_with(**parts: Any) -> Any:
 
 def native_sample(changed: dict[str, Any]) -> None:
     """A call of the kernels on four rows of three tokens, with some arguments changed."""
-    arguments = {
+    request = {
         "values": ROWS,
-        "kind": "float32",
         "vocabulary": 3,
         "plan": make_plan(4),
-        "mask": None,
-        "bias": None,
-        "prompt": None,
-        "output": None,
-        "tokens": np.empty((4, 1), np.int64),
-        "status": np.zeros(4, np.uint8),
-        "kept_counts": None,
-        "forms": (),
-        "logprobs": None,
-        "ranks": None,
-        "top_tokens": None,
-        "top_logprobs": None,
-        "isa": None,
-        "n_threads": 1,
+        "processors": None,
         "reduction": "exact",
     }
-    native.sample(**{**arguments, **changed})
+    output = {"tokens": np.empty((4, 1), np.int64), "status": np.zeros(4, np.uint8)}
+    processors = {name: changed[name] for name in LogitsProcessors._fields if name in changed}
+    if processors:
+        request["processors"] = LogitsProcessors(None, None, None, None)._replace(**processors)
+    request |= {name: value for name, value in changed.items() if name in request}
+    output |= {name: changed[name] for name in SampleOutput._fields if name in changed}
+    native.sample(SampleRequest(**request), SampleOutput(**output), None, 1)
 
 
-def logprob_buffers(n_top: int, n_forms: int = 1, **changed: Any) -> dict[str, Any]:
-    """Buffers for log-probabilities of some forms, with some top tokens."""
-    return {
-        "forms": ("raw",) * n_forms,
-        "logprobs": np.empty((n_forms, 4)),
-        "ranks": np.empty((n_forms, 4), np.int64),
-        "top_tokens": np.empty((n_forms, 4, n_top), np.int64),
-        "top_logprobs": np.empty((n_forms, 4, n_top)),
-        **changed,
-    }
+def logprob_buffers(n_top: int, n_modes: int = 1, **changed: Any) -> dict[str, Any]:
+    """Buffers for log-probabilities of some modes, with some top tokens."""
+    buffers = LogprobResult.empty(("raw",) * n_modes, 4, n_top)
+    return {"logprobs": buffers._replace(**changed)}
 
 
 BAD_CALLS: list[tuple[dict[str, Any], str]] = [
-    ({"values": ROWS.astype(np.float64)}, "values must have items of 4 bytes, got 8"),
-    ({"kind": "float16"}, "values must have items of 2 bytes, got 4"),
+    ({"values": ROWS.astype(np.float64)}, "values must be float32, float16 or uint16, got float64"),
     ({"values": ROW}, "values must be rows of at least `vocabulary` tokens"),
     ({"vocabulary": 4}, "values must be rows of at least `vocabulary` tokens"),
     ({"vocabulary": 0}, "values must be rows of at least `vocabulary` tokens"),
@@ -124,7 +115,7 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"tokens": np.empty((3, 1), np.int64)}, "tokens must have shape (rows, draws)"),
     ({"tokens": np.empty((4, 1), np.int32)}, "tokens must have items of 8 bytes, got 4"),
     ({"status": np.zeros(5, np.uint8)}, "status must have 4 items"),
-    ({"kept_counts": np.zeros(3, np.int64)}, "kept_counts must have 4 items"),
+    ({"kept_count": np.zeros(3, np.int64)}, "kept_count must have 4 items"),
     ({"mask": np.ones((2, 3), bool)}, "mask must have one row, or one for each row of values"),
     ({"mask": np.ones(3, bool)}, "mask must have one row, or one for each row of values"),
     ({"mask": np.ones((4, 3), np.uint8)}, "mask must have items of 4 bytes, got 1"),
@@ -137,7 +128,7 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"bias": lists_with(values=np.ones(2, np.float32))}, "values must have 3 items"),
     ({"bias": lists_with(values=np.ones(3))}, "values must have items of 4 bytes, got 8"),
     ({"mask": np.ones((3, 1), np.uint32)}, "mask must have one row, or one for each row of"),
-    (logprob_buffers(2, n_forms=4), "forms must be at most 3"),
+    (logprob_buffers(2, n_modes=4), "modes must be at most 3"),
     (logprob_buffers(4), "top_tokens cannot hold more tokens than the vocabulary"),
     (logprob_buffers(2, logprobs=np.empty((1, 3))), "logprobs must have 4 items"),
     (logprob_buffers(2, ranks=np.empty((2, 4), np.int64)), "ranks must have 4 items"),
@@ -177,8 +168,9 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def native_softmax(out: np.ndarray, temperature: np.ndarray) -> None:
-    native.softmax(ROWS, "float32", 3, temperature, out, np.zeros(4, np.uint8), None, 1, "exact")
+def native_softmax(out: np.ndarray, plan: np.ndarray) -> None:
+    request = SampleRequest(ROWS, 3, plan, None)
+    native.softmax("softmax", request, out, np.zeros(4, np.uint8), None, 1)
 
 
 BAD_LIMITS = ["two", "0", "-1", "2.5", " 2", str(2**31)]
@@ -201,14 +193,14 @@ NATIVE = [
         for changed, part in BAD_STEPS
     ),
     ErrorCase(
-        lambda: native_softmax(np.empty((4, 2), np.float32), np.ones(4)),
+        lambda: native_softmax(np.empty((4, 2), np.float32), make_plan(4)),
         ValueError,
         "out must have 12 items",
     ),
     ErrorCase(
-        lambda: native_softmax(np.empty((4, 3), np.float32), np.ones(3)),
+        lambda: native_softmax(np.empty((4, 3), np.float32), make_plan(3)),
         ValueError,
-        "temperature must have 4 items",
+        "plan must have 4 items",
     ),
 ]
 
