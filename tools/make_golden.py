@@ -21,7 +21,7 @@ TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
 
 from fastsample.engines import reference  # noqa: E402
-from fastsample.engines.reference import logprobs as reference_laws  # noqa: E402
+from fastsample.engines.reference import softmax as reference_softmax  # noqa: E402
 from tests.support.engines import Engine, make_output, sha256  # noqa: E402
 from tests.support.golden_requests import (  # noqa: E402
     MODES,
@@ -186,9 +186,9 @@ def laws_of(row: Any, temperature: float, reduction: str = "exact") -> dict[str,
     if reference.status(row) != reference.OK or temperature == 0:
         return None
     return {
-        "softmax_sha256": sha256(reference_laws.softmax(row, temperature, reduction)),
-        "log_softmax_sha256": sha256(reference_laws.log_softmax(row, temperature, reduction)),
-        "logsumexp": reference_laws.logsumexp(row, temperature, reduction).hex(),
+        "softmax_sha256": sha256(reference_softmax.softmax(row, temperature, reduction)),
+        "log_softmax_sha256": sha256(reference_softmax.log_softmax(row, temperature, reduction)),
+        "logsumexp": reference_softmax.logsumexp(row, temperature, reduction).hex(),
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import fastsample
 from fastsample import log_softmax, logsumexp, sample, softmax
-from fastsample.engines.reference import logprobs as reference_logprobs
+from fastsample.engines.reference import softmax as reference_softmax
 from tests.support.api_rows import (
     ROWS,
     TEMPERATURES,
@@ -34,8 +34,8 @@ WHOLE_ROWS = (softmax, log_softmax, logsumexp)
 @pytest.mark.parametrize("function", WHOLE_ROWS)
 def test_results_are_the_reference_s(engine: Engine, function: Callable[..., Any]) -> None:
     temperatures = [t or 0.7 for t in TEMPERATURES] if function is logsumexp else TEMPERATURES
-    logprobs = getattr(reference_logprobs, function.__name__)
-    expected = [logprobs(row, t) for row, t in zip(ROWS, temperatures, strict=True)]
+    of_reference = getattr(reference_softmax, function.__name__)
+    expected = [of_reference(row, t) for row, t in zip(ROWS, temperatures, strict=True)]
     found = function(ROWS, temperatures, **on(engine))
     assert bits(found) == bits(np.array(expected, found.dtype))
     alone = [function(row, t, **on(engine)) for row, t in zip(ROWS, temperatures, strict=True)]

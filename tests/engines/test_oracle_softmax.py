@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
-from fastsample.engines.reference import logprobs as logprobs
+from fastsample.engines.reference import softmax as reference_softmax
 from tests.support.engines import (
     TESTED_ENGINES,
     Engine,
@@ -45,7 +45,7 @@ def softmax_of_reference(values: np.ndarray, temperatures: np.ndarray) -> dict[s
     status = np.array([reference.status(row) for row in rows], dtype=np.uint8)
     for b in np.flatnonzero(status == reference.OK):
         for name, out in answers.items():
-            out[b] = getattr(logprobs, name)(rows[b], float(temperatures[b]))
+            out[b] = getattr(reference_softmax, name)(rows[b], float(temperatures[b]))
     return {**answers, **{f"status of {name}": status for name in [*answers]}}
 
 
@@ -75,14 +75,14 @@ def test_softmax_at_temperature_0_is_one_token():
             [-np.inf, 0, -np.inf, -np.inf],
         ]
     for b, row in enumerate(values):
-        assert same_bits(logprobs.softmax(row, 0.0), found["softmax"][b])
-        assert same_bits(logprobs.log_softmax(row, 0.0), found["log_softmax"][b])
+        assert same_bits(reference_softmax.softmax(row, 0.0), found["softmax"][b])
+        assert same_bits(reference_softmax.log_softmax(row, 0.0), found["log_softmax"][b])
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
 def test_softmax_of_a_bad_row_is_an_error_in_the_reference(name):
     with pytest.raises(ValueError, match="`row` must hold a logit above -inf"):
-        getattr(logprobs, name)(np.float32([np.nan]), 1.0)
+        getattr(reference_softmax, name)(np.float32([np.nan]), 1.0)
 
 
 def test_softmax_is_close_to_the_exact_one_down_to_tiny_probabilities():
@@ -91,11 +91,11 @@ def test_softmax_is_close_to_the_exact_one_down_to_tiny_probabilities():
         row = (rng.standard_normal(5000) * spread).astype(np.float32)
         gap = row.astype(np.float64) - float(row.max())
         exact = np.exp(gap) / np.exp(gap).sum()
-        found = logprobs.softmax(row, 1.0).astype(np.float64)
+        found = reference_softmax.softmax(row, 1.0).astype(np.float64)
         # y is rounded to float32, so its error grows with its size; below 2^-126 it is flushed.
         allowed = exact * (np.abs(gap) * 2.0**-22 + 2.0**-20) + 2.0**-120
         assert np.all(np.abs(found - exact) <= allowed)
         assert found.sum() == pytest.approx(1, abs=1e-5)
-        assert logprobs.logsumexp(row, 1.0) == pytest.approx(
+        assert reference_softmax.logsumexp(row, 1.0) == pytest.approx(
             float(row.max()) + np.log(np.exp(gap).sum()), abs=1e-6
         )

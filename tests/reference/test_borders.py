@@ -76,7 +76,7 @@ def test_min_p_cuts_at_its_threshold_to_the_ulp(engine: Engine):
 def test_min_p_threshold_is_the_logarithm_less_its_slack():
     for min_p in some_min_ps():
         exact = np.log2(np.float64(F32(min_p)))
-        threshold = reference.min_p_threshold(min_p)
+        threshold = reference.threshold(min_p)
         assert threshold is not None
         half_ulp = np.spacing(F32(abs(threshold))) / 2
         assert abs(exact - 2.0**-19 - threshold) <= half_ulp * (1 + 1e-6)

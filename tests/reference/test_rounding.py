@@ -10,7 +10,8 @@ import pytest
 
 from fastsample import log_softmax, logsumexp, sample, softmax
 from fastsample.engines import reference
-from fastsample.engines.reference import logprobs as logprobs
+from fastsample.engines.reference import logprobs
+from fastsample.engines.reference import softmax as reference_softmax
 from tests.support.engines import Engine, make_plan
 from tests.support.rounding_modes import KNOWN, rounding
 
@@ -18,9 +19,9 @@ pytestmark = pytest.mark.skipif(not KNOWN, reason="fesetround's constants are no
 
 ROW = (np.random.default_rng(4).standard_normal(5000) * 3).astype(np.float32)
 FUNCTIONS = (
-    logprobs.softmax,
-    logprobs.log_softmax,
-    logprobs.logsumexp,
+    reference_softmax.softmax,
+    reference_softmax.log_softmax,
+    reference_softmax.logsumexp,
     logprobs.tempered,
 )
 FILTERS = {"temperature": 0.7, "top_k": 900, "top_p": 0.9, "min_p": 0.001}

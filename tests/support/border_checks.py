@@ -101,7 +101,7 @@ def some_min_ps() -> list[float]:
 def check_min_p_threshold(engine: Engine) -> None:
     """With a scale of 1 a logit below a top of 0 is its own y: put some around the threshold."""
     for min_p in some_min_ps():
-        threshold = reference.min_p_threshold(min_p)
+        threshold = reference.threshold(min_p)
         assert threshold is not None
         below, above = next_after(threshold, -99), next_after(threshold, 0)
         row = np.array([below, threshold, 0, above, below], dtype=F32)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastsample.engines.contract import LogprobRequest, SampleOutput, SampleRequest
 from fastsample.engines.reference import rows as reference_rows
-from fastsample.engines.reference.adjusted import adjusted_row
+from fastsample.engines.reference.logits_processors import adjusted_row
 from fastsample.inputs.arrays import memory_of
 from fastsample.inputs.logits import Rows
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def is_tensor(value: Any) -> bool:
-    """Tell whether a value is a torch tensor, without loading torch."""
+    """Whether a value is a torch tensor, found without loading torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 

@@ -59,7 +59,7 @@ def memory_of(array: Any, name: str) -> tuple[NDArray[Any], bool]:
     Raises
     ------
     TypeError
-        It is not on the CPU, or neither NumPy nor this room can read it.
+        It is not on the CPU, or neither NumPy nor this module can read it.
     """
     kind = f"{type(array).__module__}.{type(array).__qualname__}"
     device = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _CPU

@@ -101,7 +101,7 @@ def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
 
 
 def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:
-    """Look at logits as an array, whatever its shape, and tell whether they are a torch tensor.
+    """View logits as an array of any shape; return whether they are a torch tensor, too.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:
 
 
 def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
-    """Look at floats as an array, whatever its shape, and tell whether they are a torch tensor.
+    """View floats as an array of any shape; return whether they are a torch tensor, too.
 
     Returns
     -------
@@ -148,7 +148,7 @@ def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
 def _tensor_memory(tensor: Any, floats: Floats) -> NDArray[Any]:
     """Look at a tensor's memory, or refuse what no engine reads.
 
-    What torch itself refuses is asked about afterwards: a question to a tensor costs 50 ns.
+    Reasons for which torch refuses a tensor are checked only after it did: each check takes 50 ns.
     """
     torch = sys.modules["torch"]
     is_bfloat16 = tensor.dtype is torch.bfloat16

@@ -137,7 +137,7 @@ def _bias(bias: Any, rows: Rows) -> Csr:
 
 
 def _is_dict_per_row(bias: Any) -> bool:
-    """Tell a tuple of dicts, which is as good as a list of them, from two arrays."""
+    """Whether a tuple holds dicts, one per row, instead of two arrays."""
     return isinstance(bias, tuple) and any(one is None or isinstance(one, Mapping) for one in bias)
 
 

@@ -18,7 +18,7 @@ Bad = NDArray[np.bool_]
 
 
 def per_row(value: Any) -> bool:
-    """Tell a value given per row from one given for all rows."""
+    """Whether a value has one element per row."""
     return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
 
 
@@ -250,7 +250,7 @@ def logprobs_parameter(vocabulary: int) -> IntParameter:
     return IntParameter(
         name="logprobs",
         rule=f"in [0, V] = [0, {vocabulary}]",
-        way_out="how many top tokens are told of; 0 tells of the drawn one only",
+        way_out="the number of top tokens; 0 returns the drawn token alone",
         low=0,
         high=vocabulary,
         dtype=np.int64,

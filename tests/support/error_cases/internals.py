@@ -19,7 +19,7 @@ from fastsample.engines.contract import (
     SampleOutput,
     SampleRequest,
 )
-from fastsample.engines.reference import logprobs as reference_laws
+from fastsample.engines.reference import softmax as reference_softmax
 from fastsample.verification import worker
 from fastsample.verification.worker import NoForkError, run_forked
 from tests.support.engines import PLAN_LAYOUT, csr, make_plan, native
@@ -36,7 +36,7 @@ EMPTY = np.full(3, -np.inf, np.float32)
 HOLD = "`row` must hold a logit above -inf, and neither NaN nor +inf"
 REFERENCE = [
     ErrorCase(lambda: reference.trace(EMPTY), ValueError, HOLD),
-    ErrorCase(lambda: reference_laws.softmax(EMPTY, 1.0), ValueError, HOLD),
+    ErrorCase(lambda: reference_softmax.softmax(EMPTY, 1.0), ValueError, HOLD),
     ErrorCase(lambda: reference.trace(ROW, top_q=0.5), TypeError, "`trace` has no stage 'top_q'"),
 ]
 

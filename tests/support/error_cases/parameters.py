@@ -171,8 +171,8 @@ PARAMETERS = [
         ValueError,
         "`stream` must be in [0, 2**32 - 2), got 4294967295 at row 2 (3 draws",
     ),
-    rows_error("logprobs", -1, ValueError, "be in [0, V] = [0, 3], got -1 (how many top tok"),
-    rows_error("logprobs", 4, ValueError, "be in [0, V] = [0, 3], got 4 (how many top tokens"),
+    rows_error("logprobs", -1, ValueError, "be in [0, V] = [0, 3], got -1 (the number of top"),
+    rows_error("logprobs", 4, ValueError, "be in [0, V] = [0, 3], got 4 (the number of top to"),
     rows_error("logprobs", 1.0, TypeError, "be an integer, got float 1.0 ("),
     rows_error(
         "logprobs_mode",

@@ -19,7 +19,7 @@ import numba
 
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
-# Off unless asked for: processes that start together and share the folder have crashed (numba
+# Off by default: processes that start together and share the folder have crashed (numba
 # issue 4807), and a change in a function that a loop calls is not seen.
 _CACHE = os.environ.get("FASTSAMPLE_NUMBA_CACHE") == "1"
 

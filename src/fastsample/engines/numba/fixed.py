@@ -223,7 +223,7 @@ class FixedRow(Row):
         return found
 
     def _adds_exactly(self, found: int, scaling: Scaling, units: int) -> bool:
-        """Tell whether float64 sums, from the top to a cut that so many units need, are exact.
+        """Whether float64 sums, from the top to a cut that so many units need, are exact.
 
         A mass of 2^24 units or more is that of a v of 2^-16 or more, and no v before it is below
         its half. So each is a whole number of units, of which float64 keeps 53 bits from the last
@@ -233,7 +233,7 @@ class FixedRow(Row):
         return last >= 2**24 and units + last <= 2 ** (last.bit_length() + 28)
 
     def _surely_ends(self, found: int, scaling: Scaling, need: float, weight: float) -> bool:
-        """Tell whether float64 sums reach `need` at a cut and not before, however they round.
+        """Whether float64 sums reach `need` at a cut and not before, however they round.
 
         A sum of n masses takes less than n roundings, each by half a last bit of the weight at
         most; a quarter more, and 4096 of them, leave room for those of the sum that is made here.

@@ -1,4 +1,4 @@
-"""The processor's float mode: the default one for the time of a call, whoever has set another.
+"""The processor's float mode: the default one during a call, whatever mode is set.
 
 Rule 1: other libraries may switch on flush-to-zero or another rounding, and no token may change.
 """

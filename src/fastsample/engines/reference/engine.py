@@ -1,4 +1,4 @@
-"""The reference engine: the readable rule behind the doors that every engine has, row by row."""
+"""The functions of the reference engine, which computes row by row."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fastsample.engines import reference
 from fastsample.engines.contract import KeptSets, LogprobResult, SampleOutput, SampleRequest
 from fastsample.params.table import STAGES
 
-from . import logprobs as reference_laws
-from .adjusted import adjusted_row, row_as_it_came
+from . import logprobs, softmax
+from .logits_processors import adjusted_row, unmodified_row
 
-_LAWS: dict[str, Callable[[NDArray[np.float32], float, str], Any]] = {
-    "softmax": reference_laws.softmax,
-    "log_softmax": reference_laws.log_softmax,
-    "logsumexp": reference_laws.logsumexp,
+_SOFTMAX: dict[str, Callable[[NDArray[np.float32], float, str], Any]] = {
+    "softmax": softmax.softmax,
+    "log_softmax": softmax.log_softmax,
+    "logsumexp": softmax.logsumexp,
 }
 
 
@@ -37,10 +37,10 @@ def run(
     out : SampleOutput
         Written.
     isa, n_threads : ignored
-        Here for the shape of the door: this engine has no kernels and no threads.
+        Every engine takes them; this one has no instruction sets and no threads.
     """
     for b in range(len(request.values)):
-        _write_nothing(out, b)
+        _write_invalid(out, b)
         if out.status[b] != reference.OK:
             continue
         row = adjusted_row(request, b)
@@ -60,10 +60,10 @@ def write_softmax(
 ) -> None:
     """Write softmax, log_softmax or logsumexp of each row, as `WriteSoftmax` says."""
     for b, settings in enumerate(request.plan):
-        row = row_as_it_came(request, b)
+        row = unmodified_row(request, b)
         status[b] = reference.status(row)
         if status[b] == reference.OK:
-            out[b] = _LAWS[name](row, float(settings["temperature"]), request.reduction)
+            out[b] = _SOFTMAX[name](row, float(settings["temperature"]), request.reduction)
 
 
 def kept_sets(
@@ -100,7 +100,7 @@ def filters(row: np.void) -> dict[str, Any]:
     return {**values, "min_keep": int(row["min_keep"]), "stages": tuple(names)}
 
 
-def _write_nothing(out: SampleOutput, b: int) -> None:
+def _write_invalid(out: SampleOutput, b: int) -> None:
     out.tokens[b] = -1
     if out.kept_count is not None:
         out.kept_count[b] = 0
@@ -138,14 +138,14 @@ def _write_logprobs(
 ) -> None:
     top_count = out.top_tokens.shape[2]
     for m, mode in enumerate(out.modes):
-        logits = row_as_it_came(request, b) if mode == "raw" else row
+        logits = unmodified_row(request, b) if mode == "raw" else row
         if mode == "raw":
-            law = reference_laws.raw(logits, request.reduction)
+            values = logprobs.raw(logits, request.reduction)
         elif mode == "tempered":
             temperature = float(request.plan[b]["temperature"])
-            law = reference_laws.tempered(row, temperature, request.reduction)
+            values = logprobs.tempered(row, temperature, request.reduction)
         else:
-            law = reference_laws.processed(seen)
-        told = reference_laws.tell(logits, law, token, top_count)
-        out.logprobs[m, b], out.ranks[m, b] = told.logprob, told.rank
-        out.top_tokens[m, b], out.top_logprobs[m, b] = told.top_tokens, told.top_logprobs
+            values = logprobs.processed(seen)
+        found = logprobs.select(logits, values, token, top_count)
+        out.logprobs[m, b], out.ranks[m, b] = found.logprob, found.rank
+        out.top_tokens[m, b], out.top_logprobs[m, b] = found.top_tokens, found.top_logprobs

@@ -1,4 +1,4 @@
-"""One row of a request as float32: as it came, and as it is drawn from after section 2."""
+"""One row of a request as float32: unmodified, and after section 2."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SCOPES: dict[int, reference_penalties.Scope] = {-1: "all", -2: "prompt", -3: "o
 _PENALTIES = ("repetition", "frequency", "presence")
 
 
-def row_as_it_came(request: SampleRequest, b: int) -> NDArray[np.float32]:
-    """A row's tokens as float32."""
+def unmodified_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
+    """Return the logits of a row as float32."""
     return reference_rows.widen(request.values[b, : request.vocabulary])
 
 
 def adjusted_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
-    """A row after section 2."""
-    row = row_as_it_came(request, b)
+    """Apply section 2 to a row."""
+    row = unmodified_row(request, b)
     if request.processors is None:
         return reference_rows.read(row)
     mask, bias, prompt, output = request.processors
@@ -43,6 +43,6 @@ def adjusted_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
 
 
 def _list_of(lists: Any, b: int, of: NDArray[Any] | None = None) -> NDArray[Any]:
-    """A row's part of one of the arrays that hold a list for each row end to end."""
+    """Return a row's part of concatenated lists."""
     items = lists.tokens if of is None else of
     return np.asarray(items[lists.offsets[b] : lists.offsets[b + 1]])
