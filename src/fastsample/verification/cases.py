@@ -75,12 +75,10 @@ MOST_ROWS, FINGERPRINT_ROWS = 64, 2  # Of the user's logits.
 class Case:
     """Rows, and the parameters of each.
 
-    `name` is the expression of this module that makes the case. `rows` is a float32 array of shape
-    (B, V), from each of which a token can be drawn, and `kinds` says what each is like. `settings`
-    are arguments of `sample`: arrays have an axis of length B, others hold for all rows. `draws`
-    tokens are drawn from each row, on successive streams. `dtype` is the narrowest that holds the
-    rows. Rows of a sequence are steps that a `Sampler` can draw as well: equal filters, one seed,
-    stream 0, successive positions.
+    `name` is the expression of this module that makes the case. `rows` are float32, of shape (B,
+    V), and a token can be drawn from each. `settings` are arguments of `sample`: arrays have an
+    axis of length B, others hold for all rows. `dtype` is the narrowest that holds the rows. A
+    sequence is one that a `Sampler` can draw: equal filters and seeds, successive positions.
     """
 
     name: str
@@ -100,11 +98,6 @@ class Case:
     def is_large(self) -> bool:
         """Whether its rows are as long as a model's."""
         return self.vocabulary > LARGE
-
-    @property
-    def is_adjusted(self) -> bool:
-        """Whether it has a mask, a bias and penalties."""
-        return "mask" in self.settings
 
     @property
     def ops(self) -> set[Any]:

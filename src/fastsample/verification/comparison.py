@@ -165,29 +165,16 @@ class Comparison:
 class Report:
     """The results of a run.
 
-    Attributes
-    ----------
-    ok : bool
-        Whether every result was equal, and something was compared in every mode.
-    invariants : tuple of Comparison
-        One for each invariant and reduction mode.
-    baselines : tuple of Comparison
-        Samplers without guarantees, which do not count for `ok`: the reduction "fast" and a plain
-        float32 softmax; their mismatches are draws that differ from exact.
-    environment : dict
-        What the result holds for: `fastsample.info()` and more; ``backends``, the engines that were
-        checked; ``not_covered``, what was not checked, and why.
-    fingerprint : str
-        Hash of all tokens and masses of the fixed cases: equal on every machine where `ok`.
-    logits_fingerprint : str or None
-        The same for your rows.
-    tokens, rows, logits : int
-        How many tokens were compared, and the size of all cases.
-    cases : dict
-        How many cases were "fixed", made from your "logits", "random", and "flat" distributions.
-    seed : int
-        Reproduces the random cases.
-    seconds : float
+    `ok` says whether every result was equal, and something was compared in every mode. There is a
+    comparison for each of `invariants` and reduction modes; and for each of `baselines`, samplers
+    without guarantees, whose mismatches are draws that differ from exact and do not count for `ok`.
+
+    `environment` is what the result holds for: `fastsample.info()` and more, ``backends``, the
+    engines that were checked, and ``not_covered``, what was not, and why. `fingerprint` is a hash
+    of all tokens and masses of the fixed cases, equal on every machine where `ok`, and
+    `logits_fingerprint` the same for your rows. `tokens` were compared; all cases together have
+    `rows` and `logits`. `cases` counts those that were "fixed", made from your "logits", "random",
+    and of "flat" distributions. `seed` reproduces the random ones.
     """
 
     ok: bool

@@ -81,11 +81,6 @@ class Verification:
         """Seconds since it began."""
         return perf_counter() - self.started
 
-    @property
-    def tokens(self) -> int:
-        """How many tokens were compared."""
-        return sum(comparison.tokens for comparison in self.comparisons.values())
-
     def run(self) -> Report:
         """Check everything, in the worker too where there are engines for it."""
         names, result = [name for name, _ in self.of_worker], None
@@ -201,7 +196,8 @@ class Verification:
                     baseline.run(case, draws([backend], case, expected))
                 self.baselines[PLAIN].run(case, plain_checks(case, expected))
         if self.progress is not None:
-            self.progress(min(1.0, self.elapsed / self.seconds), self.tokens)
+            tokens = sum(comparison.tokens for comparison in self.comparisons.values())
+            self.progress(min(1.0, self.elapsed / self.seconds), tokens)
         return found
 
     def report(self, fingerprint: str = "", logits_fingerprint: str | None = None) -> Report:
@@ -220,7 +216,7 @@ class Verification:
             environment=backends.describe_environment(checked, not_covered),
             fingerprint=fingerprint,
             logits_fingerprint=logits_fingerprint,
-            tokens=self.tokens,
+            tokens=sum(line.tokens for line in lines),
             rows=sum(rows for _, rows, _ in self.sizes),
             logits=sum(rows * size for _, rows, size in self.sizes),
             cases=dict(Counter(origin for origin, _, _ in self.sizes)),
