@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from time import perf_counter
 
@@ -88,7 +89,7 @@ class Verification:
             try:
                 if names:
                     worker = replace(self, engines=self.of_worker, is_worker=True)
-                    result = stack.enter_context(forked(worker.work))
+                    result = stack.enter_context(forked(partial(worker.work, os.getpid())))
             except NoForkError as reason:
                 why = f"it is checked in a forked process, and {reason}"
                 self._leave_out(dict.fromkeys(names, why))
@@ -109,12 +110,11 @@ class Verification:
         self.of_worker = [one for one in self.of_worker if one[0] not in reasons]
         self.not_covered |= reasons
 
-    def work(self) -> tuple[dict[str, str], dict[tuple[str, str], Comparison]]:
+    def work(self, parent: int) -> tuple[dict[str, str], dict[tuple[str, str], Comparison]]:
         """In the worker: check the same cases; random ones as far as the time goes, if not quick.
 
         Returns why engines cannot be used, and the comparisons.
         """
-        parent = os.getppid()
 
         def progress(share: float, tokens: int) -> None:
             """End with the process that waits for the result."""
