@@ -80,7 +80,7 @@ def test_top_k_leaves_out_as_it_was_for_a_bad_row() -> None:
         (
             (np.empty((5, 3), "f4"), np.empty((5, 2), int)),
             ValueError,
-            r"shape of the answer, \(5, 2",
+            r"shape of the result, \(5, 2",
         ),
     ],
 )

@@ -179,7 +179,7 @@ def test_a_bad_row_is_an_error_and_nothing_is_written(
 OUT_MISTAKES = [
     (np.empty((5, 9000)), TypeError, "`out` must be float32 on the CPU, got float64"),
     ([0.0], TypeError, "`out` must be a numpy.ndarray"),
-    (np.empty((5, 8999), np.float32), ValueError, r"`out` must have the shape of the answer"),
+    (np.empty((5, 8999), np.float32), ValueError, r"`out` must have the shape of the result"),
     (frozen(np.empty((5, 9000), np.float32)), ValueError, "`out` must be writable"),
 ]
 

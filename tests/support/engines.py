@@ -20,7 +20,7 @@ from fastsample import Latency, engines
 from fastsample.engines import ENGINES, is_installed, resolve
 from fastsample.engines.contract import LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.plan import write_stages
-from fastsample.inputs.logits_processors import Csr, LogitsProcessors
+from fastsample.inputs.logits_processors import LogitsProcessors, TokenLists
 from fastsample.params.table import BY_NAME, STAGE_PARAMETERS, STAGES
 from fastsample.params.validation import SCOPE_CODES
 
@@ -108,20 +108,20 @@ def make_request(
     return SampleRequest(values, columns, plan, processors, reduction)
 
 
-def csr(lists: list[Any], values: list[Any] | None = None) -> Csr:
+def csr(lists: list[Any], values: list[Any] | None = None) -> TokenLists:
     """A list of tokens for each row, and a value for each token where they are given."""
     offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     flat = None if values is None else np.concatenate([np.float32([]), *values]).astype(np.float32)
-    return Csr(offsets, np.concatenate([np.int64([]), *lists]).astype(np.int64), flat)
+    return TokenLists(offsets, np.concatenate([np.int64([]), *lists]).astype(np.int64), flat)
 
 
-def row_of_csr(lists: Csr | None, b: int) -> Csr | None:
+def row_of_csr(lists: TokenLists | None, b: int) -> TokenLists | None:
     if lists is None:
         return None
     part = slice(lists.offsets[b], lists.offsets[b + 1])
     values = None if lists.values is None else lists.values[part].copy()
     tokens = lists.tokens[part].copy()
-    return Csr(np.array([0, len(tokens)], dtype=np.int64), tokens, values)
+    return TokenLists(np.array([0, len(tokens)], dtype=np.int64), tokens, values)
 
 
 def row_of_request(request: SampleRequest, b: int) -> SampleRequest:

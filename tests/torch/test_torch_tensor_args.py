@@ -9,7 +9,7 @@ import pytest
 
 from fastsample import sample
 from fastsample.engines.reference.engine import filters
-from fastsample.inputs.arrays import in_form_of
+from fastsample.inputs.arrays import in_type_of
 from fastsample.params.table import BY_NAME, PENALTY_SCOPES, STAGES
 from fastsample.params.validation import SCOPE_CODES
 from tests.support.case_loop import each
@@ -232,7 +232,7 @@ def check_mixture(seed: tuple[int, ...]) -> int:
             make_constant(request.plan, name)
     count = int(rng.integers(0, min(4, request.vocabulary)))
     expected = BASELINE.run(request, make_output(n_rows, modes=MODES, top_count=count))
-    logits = in_form_of(torch.empty(0), np.array(request.values))
+    logits = in_type_of(torch.empty(0), np.array(request.values))
     found = sample(logits, **mixture(rng, request), logprobs=count, logprobs_mode=MODES, **THERE)
     for name, values in {**expected._asdict(), **expected.logprobs._asdict()}.items():
         if name not in ("tokens", "modes"):

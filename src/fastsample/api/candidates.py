@@ -1,4 +1,4 @@
-"""The candidate table: what one row offers, and what the filters leave of it."""
+"""`candidates`: the top tokens of a row, and which filter removes each."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
 from fastsample.params.parameters import SamplingParams
 from fastsample.params.table import STAGES
+from fastsample.params.validation import IntParameter
 
 from .result import require_valid_rows
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One token of a row, as `candidates` lists it.
+    """One token of a row, as in the result of `candidates`.
 
     Attributes
     ----------
     rank : int
-        1 for the first token: higher logit first, equal logits by token, the lower first.
+        From 1, by descending logit, ties by ascending token.
     token : int
     logit : float
-        As it stands in the row.
     raw_probability : float
-        At temperature 1 and before any filter.
+        At temperature 1, without filters.
     running_total : float
-        The raw probabilities of this token and of all before it, added up.
+        The sum of the raw probabilities up to this rank.
     probability : float
-        After temperature and filters: how likely the token is drawn. 0.0 if it cannot be.
+        After temperature and filters; 0.0 if the token cannot be drawn.
     cut_by : str or None
-        What keeps the token from being drawn: "mask" (a logit of -inf), "temperature" (0 takes the
-        first token alone), the name of a filter, or "mass" (kept, but so unlikely that its mass
-        rounds to 0). None for a token that can be drawn.
+        Why the token cannot be drawn: "mask" (its logit is -inf), "temperature" (0 keeps only the
+        top token), the name of the filter that removes it, or "mass" (it is kept, but its mass
+        rounds to 0). None if it can be drawn.
     """
 
     rank: int
@@ -63,14 +63,14 @@ def candidates(
     epsilon_cutoff: float = 0.0,
     top_n_sigma: float = 0.0,
 ) -> list[Candidate]:
-    """List the first `n` tokens of one row: before the filters, after them, and what cut them.
+    """List the first `n` tokens of one row, with probabilities before and after the filters.
 
     Parameters
     ----------
     logits : array of shape (V,)
-        One row, of any kind and dtype that `sample` takes. It does not change.
+        One row, as in `sample`.
     n : int
-        How many tokens to list, at least 1. A vocabulary with fewer is listed whole.
+        The number of tokens to list, at least 1; all of a smaller vocabulary.
     temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff, top_n_sigma
         As in `SamplingParams`.
 
@@ -82,16 +82,14 @@ def candidates(
     Raises
     ------
     TypeError
-        Logits or a parameter of the wrong kind.
+        Logits or a parameter of the wrong type.
     ValueError
-        Logits that are not one row, a row from which nothing can be drawn, or a parameter outside
-        its range.
+        Logits that are not one row, an invalid row, or a parameter out of range.
 
     Notes
     -----
-    Every probability is the quotient of two integers, a token's mass and the total, rounded once.
-    `raw_probability` and `running_total` depend on the row alone; temperature and filters move
-    `probability` and `cut_by`.
+    A probability is the quotient of two integers, the mass of the token and the total mass, rounded
+    once. `raw_probability` and `running_total` depend on the row alone.
 
     Examples
     --------
@@ -115,7 +113,7 @@ def candidates(
         top_n_sigma=top_n_sigma,
     )
     row = _one_row(logits)
-    n = min(_count(n), row.size)
+    n = min(_COUNT.one(n), row.size)
     raw = reference.trace(row)
     after = reference.trace(row, **{name: getattr(params, name) for name in STAGES})
     raw_mass = raw.mass[:n].tolist()
@@ -131,6 +129,16 @@ def candidates(
         )
         for place, (token, running) in enumerate(zip(raw.order, accumulate(raw_mass), strict=False))
     ]
+
+
+_COUNT = IntParameter(
+    name="n",
+    rule="at least 1",
+    way_out="tokens to list",
+    low=1,
+    high=2**63 - 1,
+    dtype=np.int64,
+)
 
 
 def _one_row(logits: Any) -> NDArray[np.float32]:
@@ -150,11 +158,3 @@ def _cut_by(seen: reference.Trace, place: int) -> str | None:
         if not first <= place < end:
             return stage
     return None if seen.mass[place] else "mass"
-
-
-def _count(n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
-        raise TypeError(f"`n` must be an integer, got {type(n).__name__} {n!r} (tokens to list)")
-    if n < 1:
-        raise ValueError(f"`n` must be at least 1, got {n} (tokens to list)")
-    return int(n)

@@ -301,7 +301,7 @@ def _written(out: Any, tokens: Tensor) -> Tensor:
         )
     if out.shape != tokens.shape:
         raise ValueError(
-            f"`out` must have the shape of the answer, {tuple(tokens.shape)}, got "
+            f"`out` must have the shape of the result, {tuple(tokens.shape)}, got "
             f"{tuple(out.shape)} (leave it out to get a new one)"
         )
     return out.copy_(tokens)

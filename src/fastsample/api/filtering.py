@@ -1,4 +1,4 @@
-"""What filters leave of each row: kept sets with their masses, and the rows cut to them."""
+"""`kept_set` and `filter_logits`: the tokens that filters keep, and logits without the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastsample.engines.contract import KeptSets, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
-from fastsample.inputs.arrays import dtype_of, in_form_of, is_tensor, minus_inf
+from fastsample.inputs.arrays import dtype_of, in_type_of, is_tensor, minus_inf
 from fastsample.inputs.logits import as_rows
 from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.params.table import STAGES
@@ -21,17 +21,17 @@ from .result import as_caller_array, check_out, require_valid_rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptSet:
-    """What `kept_set` returns: the kept sets of all rows, end to end; tensors for torch logits.
+    """The result of `kept_set`: the kept sets of all rows, concatenated; tensors for torch logits.
 
     Attributes
     ----------
     tokens : int64 array of shape (N,)
-        Of each row the higher logit first, equal logits by token, the lower first.
+        In each row by descending logit, ties by ascending token.
     masses : uint64 array of shape (N,), torch.int64 for torch logits
-        Integer weights, 2**40 for a top token. A token is drawn with the probability mass / (sum
-        over its row), so one of mass 0 never.
+        Integer weights, 2**40 for the top token. The probability of a token is its mass divided by
+        the sum over its row; a token of mass 0 is never drawn.
     logits : float32 array of shape (N,)
-        As they were compared: after mask, bias and penalties, before the temperature.
+        After mask, bias and penalties, before the temperature.
     offsets : int64 array of shape (B + 1,)
         Row b has ``tokens[offsets[b] : offsets[b + 1]]``. Logits of shape (V,) are one row.
 
@@ -54,7 +54,7 @@ class KeptSet:
 
     @property
     def probabilities(self) -> Any:
-        """The probability of each kept token: float64 of shape (N,), each row's add up to 1."""
+        """The probability of each kept token: float64 of shape (N,), with the sum 1 per row."""
         masses, offsets = np.asarray(self.masses), np.asarray(self.offsets)
         # Every row keeps a token, so no two offsets are equal, as reduceat needs.
         totals = np.add.reduceat(masses, offsets[:-1]) if len(masses) else masses
@@ -89,7 +89,7 @@ def kept_set(
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> KeptSet:
-    """Find the tokens that `sample` would draw from, and how much each of them weighs.
+    """Find the tokens that `sample` draws from, and their probabilities as integer masses.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def kept_set(
         As in `sample`.
     temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
     typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
-        As in `SamplingParams`. At temperature 0 the first token alone is kept.
+        As in `SamplingParams`. At temperature 0 only the top token is kept.
     mask, bias, prompt, output
         As in `sample`.
     repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
@@ -114,7 +114,7 @@ def kept_set(
     Raises
     ------
     TypeError, ValueError, RuntimeError
-        As `sample`: also for a row that holds NaN or +inf, or nothing but -inf.
+        As `sample`; ValueError for an invalid row.
 
     Examples
     --------
@@ -188,10 +188,11 @@ def filter_logits(
     Parameters
     ----------
     logits : array of shape (V,) or (B, V)
-        As in `sample`; changed only where `out` shares its memory.
+        As in `sample`. Modified only if `out` shares its memory.
     temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
     typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
-        As in `SamplingParams`. The temperature counts in what is kept; no logit is divided by it.
+        As in `SamplingParams`. The temperature affects which tokens are kept; the returned logits
+        are not divided by it.
     mask, bias, prompt, output
         As in `sample`.
     repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
@@ -201,18 +202,19 @@ def filter_logits(
     valid_vocab, engine, isa, n_threads
         As in `sample`. Columns past `valid_vocab` become -inf.
     out : array or tensor of the kind, dtype and shape of `logits`, optional
-        Written only when every row is good. It may be `logits` itself.
+        Written only if every row is valid. It may be `logits` itself.
 
     Returns
     -------
     array or tensor of the kind, dtype and shape of `logits`
-        `out` where it is given. Kept logits come bit for bit; with a mask, a bias or a history they
-        come adjusted, rounded to the dtype. bfloat16 read through DLPack comes as uint16.
+        `out` if given. Kept logits are unmodified; with a mask, a bias or a history they are those
+        after the logits processors, rounded to the dtype. bfloat16 of DLPack objects is returned as
+        uint16.
 
     Raises
     ------
     TypeError, ValueError, RuntimeError
-        As `sample`; ValueError also for an adjusted logit that the dtype cannot hold.
+        As `sample`; ValueError for an invalid row, and for a logit that overflows the dtype.
 
     Examples
     --------
@@ -255,7 +257,7 @@ def filter_logits(
         values = _rounded_to(values.dtype, sets, kept)
     memory[...] = minus_inf(memory.dtype)
     (memory if rows.shape else memory[None])[kept] = values
-    return in_form_of(logits, memory) if out is None else out
+    return in_type_of(logits, memory) if out is None else out
 
 
 def find_kept_sets(

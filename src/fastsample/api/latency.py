@@ -1,4 +1,4 @@
-"""How long calls took: a histogram of constant size, and what can be read from it."""
+"""`Latency`: a histogram of call times, in constant memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from fastsample.params.validation import FloatParameter, IntParameter
 
 _BITS = 6
-"""Below 2**6 ns each nanosecond has a bucket; above, each doubling has 2**6 of equal width."""
+"""Below 2**6 ns each nanosecond has a bucket; above, each doubling has 2**6 buckets."""
 
 _BUCKETS = (63 - _BITS + 1) << _BITS
 _MOST = 2**63 - 1
 _CALLS, _TOKENS, _TOTAL, _LONGEST = range(4)
 
-_NANOSECONDS, _GIVEN = (
+_NANOSECONDS, _TOKEN_COUNT = (
     IntParameter(
         name=name,
         rule="in [0, 2**63)",
@@ -28,8 +28,8 @@ _NANOSECONDS, _GIVEN = (
         dtype=np.int64,
     )
     for name, way_out in (
-        ("nanoseconds", "what a call took, by a clock that never goes back"),
-        ("tokens", "how many tokens a call gave"),
+        ("nanoseconds", "the time of a call, by a monotonic clock"),
+        ("tokens", "the number of tokens of a call"),
     )
 )
 _PERCENT = FloatParameter(
@@ -43,19 +43,19 @@ _PERCENT = FloatParameter(
 
 
 class Latency:
-    """The time that calls took, in a histogram: constant memory, however many there were.
+    """The times of calls, in a histogram of constant size.
 
-    A bucket is at most 1.6 % wide, so a percentile is within 0.8 % of the true one; count, mean and
-    max are exact. All times are in nanoseconds.
+    A bucket is at most 1.6 % wide, so that a percentile has an error of at most 0.8 %; count, mean
+    and max are exact. All times are in nanoseconds.
 
     Attributes
     ----------
     count : int
-        How many calls were measured. A call is one unit, however many rows it has.
+        The number of calls, each with any number of rows.
     tokens : int
-        How many tokens they gave.
+        The number of tokens they returned.
     mean, p50, p90, p99, max : float
-        Of the time of a call; nan before the first one.
+        Of the times; nan without calls.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Latency:
 
     @property
     def memory(self) -> tuple[array[int], array[int]]:
-        """Counts of all buckets, and sums: calls, tokens, time, the longest. They never move."""
+        """The counts of buckets, and (calls, tokens, time, longest time); engines write both."""
         return self._counts, self._sums
 
     def record(self, nanoseconds: int, tokens: int = 1) -> None:
@@ -86,23 +86,23 @@ class Latency:
         Parameters
         ----------
         nanoseconds : int
-            What it took, in [0, 2**63); so must be the sum over all calls, which is 292 years.
+            Its time. The sum over all calls must be below 2**63, which is 292 years.
         tokens : int
-            How many tokens it gave, in [0, 2**63), as their sum.
+            The number of tokens it returned. The sum over all calls must be below 2**63.
 
         Raises
         ------
         TypeError, ValueError
-            Not an integer, or out of range; then nothing is added.
+            Not an integer, or out of range. Nothing is added then.
         """
-        took, given = _NANOSECONDS.one(nanoseconds), _GIVEN.one(tokens)
+        took, drawn = _NANOSECONDS.one(nanoseconds), _TOKEN_COUNT.one(tokens)
         shift = max(took.bit_length() - 1 - _BITS, 0)
         sums = self._sums
-        total, tokens = sums[_TOTAL] + took, sums[_TOKENS] + given
+        total, tokens = sums[_TOTAL] + took, sums[_TOKENS] + drawn
         if total > _MOST or tokens > _MOST:
             name, added = ("nanoseconds", total) if total > _MOST else ("tokens", tokens)
             raise ValueError(
-                f"`{name}` must add up to less than 2**63, got {added} (reset() forgets all calls)"
+                f"`{name}` must add up to less than 2**63, got {added} (reset() removes all calls)"
             )
         longest = max(sums[_LONGEST], took)
         self._counts[(shift << _BITS) + (took >> shift)] += 1
@@ -110,18 +110,18 @@ class Latency:
         sums[_TOKENS], sums[_TOTAL], sums[_LONGEST] = tokens, total, longest
 
     def reset(self) -> None:
-        """Forget all calls."""
+        """Remove all calls."""
         for memory in (self._counts, self._sums):
             np.frombuffer(memory, np.int64)[...] = 0
 
     @property
     def count(self) -> int:
-        """How many calls were measured."""
+        """The number of calls."""
         return self._sums[_CALLS]
 
     @property
     def tokens(self) -> int:
-        """How many tokens they gave."""
+        """The number of tokens of all calls."""
         return self._sums[_TOKENS]
 
     @property
@@ -141,16 +141,16 @@ class Latency:
 
     @property
     def p90(self) -> float:
-        """What 90 % of the calls did not exceed."""
+        """The time that 90 % of the calls did not exceed."""
         return self.percentile(90)
 
     @property
     def p99(self) -> float:
-        """What 99 % of the calls did not exceed."""
+        """The time that 99 % of the calls did not exceed."""
         return self.percentile(99)
 
     def percentile(self, q: float) -> float:
-        """Tell what q percent of the calls did not exceed: the nearest rank, without a blend.
+        """Return the time that q percent of the calls did not exceed, by nearest rank.
 
         Parameters
         ----------
@@ -160,14 +160,14 @@ class Latency:
         Returns
         -------
         float
-            The middle of the bucket of that call, in nanoseconds; nan before the first one.
+            The middle of the bucket, in nanoseconds; nan without calls.
 
         Raises
         ------
         TypeError, ValueError
             Not a number, or out of range.
         """
-        # The decimal that was written: its float, times a count, may round past a whole rank.
+        # As a decimal: a float times a count can round past an integer rank.
         percent, whole = Decimal(str(_PERCENT.one(q))).as_integer_ratio()
         counts = np.frombuffer(self._counts, np.int64)
         up_to = np.cumsum(counts)
@@ -179,14 +179,14 @@ class Latency:
         return min((low + high - 1) / 2, self.max)
 
     def histogram(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Show the histogram as `numpy.histogram` does: counts, and the edges between them.
+        """Return counts and edges, as `numpy.histogram` does.
 
         Returns
         -------
         counts : int64 array of shape (N,)
-            Calls per bucket, from the first bucket that has one to the last; N is 0 without calls.
+            Calls per bucket, from the first bucket with a call to the last; N is 0 without calls.
         edges : float64 array of shape (N + 1,)
-            In nanoseconds, ascending. ``edges[i]`` belongs to bucket i, ``edges[i + 1]`` does not.
+            In nanoseconds. Bucket i includes ``edges[i]`` and excludes ``edges[i + 1]``.
 
         Examples
         --------
@@ -215,7 +215,7 @@ class Latency:
 
 
 def _edge(bucket: int) -> int:
-    """Where a bucket begins."""
+    """The lower edge of a bucket."""
     shift = max((bucket >> _BITS) - 1, 0)
     return (int(bucket) - (shift << _BITS)) << shift
 

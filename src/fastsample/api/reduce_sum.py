@@ -1,4 +1,4 @@
-"""The reductions of the rule's section 8 on any array of floats, to be put beside other sums."""
+"""`reduce_sum`: the reductions of section 8 of the rule on any array of floats."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ _KINDS = {"e": "float16", "H": "bfloat16", "f": "float32", "d": "float64"}
 def reduce_sum(
     x: Any, reduction: str = "exact", *, n_threads: int | None = None, isa: str | None = None
 ) -> float:
-    """Sum all numbers of an array, in one of the rule's three ways to add.
+    """Sum all numbers of an array with one of the three reductions.
 
     Parameters
     ----------
     x : array of any shape, float16, bfloat16, float32 or float64, on the CPU
-        A NumPy array (bfloat16 as the ml_dtypes package has it), a torch tensor, or anything with
-        ``__dlpack__``; any strides. It is read in C order, where it lies; only one that is not
-        contiguous is copied, 4,096 numbers at a time.
+        A NumPy array (bfloat16 of the package ml_dtypes), a torch tensor, or an object with
+        ``__dlpack__``, with any strides. Read in C order and in place; an array that is not
+        contiguous is copied in blocks of 4,096 numbers.
     reduction : {"exact", "fixed", "fast"}
-        "exact": the true sum, rounded once to float64, as `math.fsum` has it. Any order of the
-        numbers gives it, so any number of threads and any instruction set does.
-        "fixed": one order of additions whatever the machine: inside each block of 4,096 numbers 16
-        lanes, number i in lane i % 16, ascending, then lanes 8 apart, 4, 2 and 1; in float32
-        (float64 for float64). The blocks' sums are added in float64, ascending.
-        "fast": float32 (float64 for float64) in whatever order is quickest here. It promises
-        nothing: the answer may change with `n_threads`, with `isa` and with the next release.
+        "exact": the true sum, rounded once to float64, as in `math.fsum`. It does not depend on the
+        order of the numbers, the number of threads or the instruction set.
+        "fixed": one order of additions on every machine. Each block of 4,096 numbers is summed in
+        16 lanes, number i in lane i % 16, in ascending order, then lanes 8, 4, 2 and 1 apart, in
+        float32 (float64 for float64). The sums of the blocks are added in float64 in ascending
+        order.
+        "fast": float32 (float64 for float64) in the order that is fastest here. The result may
+        change with `n_threads`, with `isa` and with the next release.
     n_threads : int, optional
-        How many threads share the work, at most one per processor and per block of 4,096 numbers.
-        By default one for each 262,144 numbers.
+        The number of threads, at most one per processor and per block of 4,096 numbers. By default
+        one for each 262,144 numbers.
     isa : str, optional
-        The instruction set, one of ``fastsample.info()["isa_usable"]``.
+        An instruction set of ``info()["isa_usable"]``.
 
     Returns
     -------
     float
-        0.0 for an empty array. Infinities and NaN add up as IEEE 754 says, and every NaN is that of
-        `math.nan`, to the last bit; an exact sum past the largest float64 is an infinity.
+        0.0 for an empty array. Infinities and NaN add as in IEEE 754, and a NaN has the bits of
+        `math.nan`; an exact sum beyond the largest float64 is an infinity.
 
     Raises
     ------
     TypeError
-        `x` is no such array.
+        `x` is not such an array.
     ValueError
-        A `reduction`, `n_threads` or `isa` that is none.
+        An unknown `reduction` or `isa`, or an `n_threads` out of range.
     RuntimeError
-        An `isa` that this machine cannot run, or where the compiled extension is not installed.
-        Without it NumPy does the work on one thread: "exact" and "fixed" have the same bits.
+        An `isa` that this machine cannot run, or any `isa` without the compiled extension. NumPy
+        computes the sum then, on one thread; "exact" and "fixed" have the same bits.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def reduce_sum(
         if isa is not None:
             raise RuntimeError(
                 "`isa` must be left out where the compiled extension is not installed, got "
-                f"{isa!r} (NumPy does the work then)"
+                f"{isa!r} (NumPy computes the sum then)"
             )
         return SUMS[reduction](values.reshape(-1))
     from fastsample import _native

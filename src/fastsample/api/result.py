@@ -1,4 +1,4 @@
-"""What comes back: tokens and what is told of them, in the caller's form, or a bad row's error."""
+"""Results of public functions, in the array type of the caller, and errors for invalid rows."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from fastsample.inputs.logits import Rows
 
 
 class Status(IntEnum):
-    """What became of a row; the numbers in `SampleResult.status`.
+    """The status of a row: the values of `SampleResult.status`.
 
     Attributes
     ----------
     OK
-        0: its token was drawn.
+        0: a token was drawn.
     INVALID
-        1: after adjusting it holds NaN or +inf.
+        1: a logit is NaN or +inf after mask, bias and penalties.
     EMPTY
-        2: after adjusting every logit is -inf.
+        2: every logit is -inf after mask, bias and penalties.
     BAD_PARAM
-        3: a parameter given for this row is out of range.
+        3: a parameter of the row is out of range.
 
     Examples
     --------
@@ -49,36 +49,35 @@ class Status(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class SampleResult:
-    """What `sample` returns: arrays, or tensors for torch logits.
+    """The result of `sample`: arrays, or tensors for torch logits.
 
-    S is ``logits.shape[:-1]``: () for logits of shape (V,), whose arrays have no dimensions, or
-    (B,). With ``logprobs_mode`` a tuple of F modes, the four arrays about log-probabilities have a
-    leading axis F, in that order; they are None without ``logprobs``.
+    S is ``logits.shape[:-1]``: () for logits of shape (V,), or (B,). With ``logprobs_mode`` a tuple
+    of F modes, the four arrays of log-probabilities have a leading axis F, in that order; they are
+    None without ``logprobs``.
 
     Attributes
     ----------
     tokens : int64 of shape S, or S + (n,) for n draws
         -1 in a row whose status is not OK.
     logprobs : float64 of shape S, or None
-        The token's natural log-probability; nan in a bad row. A raw law also has nan, the rank 0
-        and top tokens of -1 where the row is valid only once it is masked.
+        The natural log-probability of the token; nan in an invalid row. In the mode "raw" it is nan
+        too, with rank 0 and top tokens -1, if the row is invalid before the mask.
     ranks : int64 of shape S, or None
-        1 for the first token: higher logit first, equal logits by token, the lower first. 0 in a
-        bad row.
+        The rank of the token, from 1: by descending logit, ties by ascending token. 0 in an invalid
+        row.
     top_tokens : int64 of shape S + (N,), or None
-        The first N = ``logprobs`` tokens by rank; -1 in a bad row.
+        The first N = ``logprobs`` tokens by rank; -1 in an invalid row.
     top_logprobs : float64 of shape S + (N,), or None
-        Theirs, by the law that was asked for; nan in a bad row.
+        Their log-probabilities; nan in an invalid row.
     kept_count : int64 of shape S
-        How many tokens the mask and the filters left; 0 in a bad row.
+        The number of tokens that mask and filters keep; 0 in an invalid row.
     status : uint8 of shape S
-        A `Status` per row; all 0 unless bad rows are marked.
+        A `Status` per row; all 0 unless invalid rows are marked.
     seed : int or uint64 array of shape (B,)
-        The seed that was used, also when none was given; per-row seeds are a copy, with a 0
-        that means nothing in a row of BAD_PARAM. Where tokens stay on a device, it is as it was
-        given. What draws the same tokens again after a call
-        without a seed: ``sample(logits, seed=result.seed, position=0, stream="row", ...)`` with the
-        same parameters.
+        The seed in use, also if it was fresh. Seeds per row are a copy, with 0 in a row of status
+        BAD_PARAM; for tensors on a device they are those of the call. After a call without a seed,
+        ``sample(logits, seed=result.seed, position=0, stream="row", ...)`` with the same parameters
+        draws the same tokens.
 
     Examples
     --------
@@ -150,10 +149,10 @@ def written_during_call(name: str) -> ValueError:
 def check_out(
     out: Any, shape: tuple[int, ...], *, torch: bool, dtype: str = "int64"
 ) -> NDArray[Any]:
-    """Check `out` before anything is written, and return its memory as an array.
+    """Check `out`, and return its memory as an array.
 
-    It must be of the logits' own kind, a NumPy array or a torch CPU tensor, have the dtype and the
-    shape of the answer, be writable and have memory for each element.
+    It must be of the type of the logits, a NumPy array or a torch CPU tensor, have the dtype and
+    the shape of the result, be writable, and not overlap itself.
     """
     kind: type[Any] = sys.modules["torch"].Tensor if torch else np.ndarray
     if not isinstance(out, kind):
@@ -162,7 +161,7 @@ def check_out(
             f"{type(out).__name__} (leave it out to get a new one)"
         )
     device = str(out.device) if torch else "cpu"
-    # NumPy takes microseconds to spell the name of a dtype.
+    # str() of a NumPy dtype takes microseconds.
     fits = str(out.dtype) == f"torch.{dtype}" if torch else out.dtype == np.dtype(dtype)
     if device != "cpu" or not fits:
         raise TypeError(
@@ -172,7 +171,7 @@ def check_out(
     memory = memory_of(out)
     if memory.shape != shape:
         raise ValueError(
-            f"`out` must have the shape of the answer, {shape}, got {memory.shape} "
+            f"`out` must have the shape of the result, {shape}, got {memory.shape} "
             "(leave it out to get a new one)"
         )
     if not memory.flags.writeable:
@@ -186,7 +185,7 @@ def check_out(
 
 
 def _overlaps_itself(memory: NDArray[Any]) -> bool:
-    """Tell whether elements share memory, as those of a broadcast array or expanded tensor do."""
+    """Return whether elements share memory, as in a broadcast array or an expanded tensor."""
     extent = memory.itemsize
     for stride, size in sorted(zip(map(abs, memory.strides), memory.shape, strict=True)):
         if size > 1 and stride < extent:

@@ -1,4 +1,4 @@
-"""`sample`: from logits to tokens, with nothing kept."""
+"""`sample`: draw tokens from logits, without state."""
 
 from __future__ import annotations
 
@@ -67,40 +67,40 @@ def sample(
     n_threads: int | None = None,
     out: Any = None,
 ) -> SampleResult:
-    """Draw a token for each row of logits. Pure: the same arguments give the same tokens.
+    """Draw a token for each row of logits. The same arguments give the same tokens.
 
     Parameters
     ----------
     logits : array of shape (V,) or (B, V), float32, float16 or bfloat16
-        A NumPy array (bfloat16 as the ml_dtypes package has it), a torch tensor, or anything with
-        ``__dlpack__``. Read where it lies and never changed; any strides and alignment. On the CPU,
-        but for torch tensors, whose tokens stay on their device; see docs/gpu.md.
+        A NumPy array (bfloat16 of the package ml_dtypes), a torch tensor, or an object with
+        ``__dlpack__``, with any strides and alignment. Read in place and never modified. Logits are
+        on the CPU; torch tensors may be on another device, where the tokens then are: see
+        docs/gpu.md.
     temperature, top_k, top_p, min_p : scalar, or one per row, shape (B,)
     typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
         As in `SamplingParams`.
     seed : int or one per row, optional
-        In [0, 2**64); int64 from NumPy and torch is read as 64 bits. None draws a fresh one, which
-        the result tells.
+        In [0, 2**64); int64 of NumPy and torch is read as 64 bits. None draws a fresh seed from the
+        system; it is in the result.
     position : int or one per row
-        In [0, 2**64): how many tokens have been drawn for this sequence, the prompt not counted; 0
-        for the first. Any number that is never used twice with one (seed, stream) will do.
-        Required when `seed` is given; 0 otherwise.
+        In [0, 2**64): the number of tokens drawn for this sequence so far, without the prompt; 0
+        for the first. Any number works that is used once for each (seed, stream). Required with a
+        `seed`; 0 by default without one.
     stream : int, one per row, or "row"
-        In [0, 2**32): which continuation of the seed. "row" puts row b on stream b. Required with
-        one seed for more than one row; "row" when the seed is fresh; 0 otherwise.
+        In [0, 2**32): the continuation of the seed. "row" gives row b the stream b. Required with
+        one seed for more than one row. The default is "row" without a seed, else 0.
     n : int, optional
-        Draw so often from each row, on the streams ``stream`` to ``stream + n - 1``; "row" then
-        starts row b at ``b * n``. Tokens get a last axis of length n. Not with `logprobs`.
+        Draw n tokens from each row, on the streams ``stream`` to ``stream + n - 1``; with "row",
+        row b starts at stream ``b * n``. Tokens get a last axis of length n. Excludes `logprobs`.
     mask : bool array of shape (B, V), or int32 or uint32 array of shape (B, ceil(V / 32)), optional
-        The tokens that are allowed: True, or bit ``t % 32`` of word ``t // 32``, the layout of
-        xgrammar and llguidance. Columns may be missing at the end; their tokens are banned. Without
-        the axis B, or with B = 1, it holds for all rows.
+        The allowed tokens: True, or bit ``t % 32`` of word ``t // 32`` as in xgrammar and
+        llguidance. Columns may be missing at the end; their tokens are banned. Without the axis B,
+        or with B = 1, the mask applies to all rows.
     bias : dict, list of B dicts (or None), or tuple (tokens, values), optional
-        What is added to logits: ``{token: value}``, or two arrays, for all rows; or a dict per row.
-        Values are rounded to float32, and finite or -inf.
+        Added to logits: ``{token: value}`` or two arrays for all rows, or a dict per row. Values
+        are rounded to float32, and must be finite or -inf.
     prompt, output : list of tokens, or list of B such lists, or integer array (B, T), optional
-        The history that the penalties look at: what the model was given, and what it has said.
-        Without one, penalties do nothing.
+        The history that the penalties count. Without one, penalties do nothing.
     repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
         As in `SamplingParams`.
     repetition_scope, frequency_scope, presence_scope : {"all", "prompt", "output"} or int
@@ -110,60 +110,64 @@ def sample(
     stages : tuple of str
         As in `SamplingParams`; the same for all rows.
     valid_vocab : int, optional
-        How many columns are tokens, where the rest is padding, which is not looked at.
+        The number of columns that are tokens. Columns from this one on are padding and not read.
     logprobs : int, optional
-        Tell log-probabilities: the drawn token's, and those of so many top tokens; 0 for none.
+        Return log-probabilities of the drawn token and of this many top tokens, which may be 0.
     logprobs_mode : {"raw", "tempered", "processed"} or tuple of these
-        Of which law: the row as it came; after mask, bias and penalties, at the temperature; or
-        what was drawn from, after the filters too. A tuple gives results an axis of its length.
+        The distribution of the log-probabilities: the softmax of the unmodified logits; that of the
+        logits after mask, bias and penalties, at the temperature; or the one that the token is
+        drawn from, after the filters. With a tuple, results have an axis of its length.
     on_invalid : {"raise", "mark"}
-        What a bad row is: one that after adjusting holds NaN or +inf, or nothing but -inf, or for
-        which a parameter given per row is out of range. An error, or the token -1 and a `Status`
-        for that row alone. Rows of a tensor on another device are marked in any case.
+        How to report an invalid row: one that after mask, bias and penalties contains NaN or +inf,
+        or only -inf, or that has a parameter out of range. "raise": ValueError for the first.
+        "mark": the row gets token -1 and a `Status`, and the other rows are drawn. Rows of a tensor
+        on another device are always marked.
     reduction : {"exact", "fixed", "fast"}
-        How masses add up: as integers, whose sums no order changes; as float32 in one fixed order,
-        which gives tokens of its own, but everywhere the same; or as float32 in whatever order is
-        quickest here, which promises nothing beyond a token of the right law.
+        How masses are summed. "exact": as integers. "fixed": as float32 in one order, the same on
+        every machine; its tokens can differ from those of "exact". "fast": as float32 in the order
+        that is fastest here; its tokens may depend on the machine and on `n_threads`.
     engine : {None, "auto", "native", "numba", "reference", "torch", "triton"}
-        None and "auto" take the first of these that is installed, and "torch" for a tensor that is
-        not on the CPU. "triton" draws from tensors on a CUDA device in a few kernels; see
-        docs/gpu.md. All give the same tokens, unless `reduction` is "fast".
+        None and "auto" use the first of native, numba and reference that is installed, and "torch"
+        for tensors on another device. "triton" draws from tensors on a CUDA device: see
+        docs/gpu.md. All engines return the same tokens, unless `reduction` is "fast".
     isa : str, optional
-        An instruction set of `info`'s ``isa_usable``; None takes that of the environment's
+        An instruction set of ``info()["isa_usable"]``. None uses that of the environment variable
         FASTSAMPLE_ISA, or the best one.
     n_threads : int, optional
-        At least 1; None lets fastsample choose by rows x V. No more are used than `info` tells.
-    out : int64 array, or torch.int64 tensor beside the logits, of the shape of the tokens, optional
-        Written only when nothing is raised; it becomes the result's `tokens`.
+        At least 1, and at most ``info()["threads"]`` are used; None chooses by the size of the
+        batch.
+    out : int64 array, or torch.int64 tensor on the device of the logits, optional
+        Of the shape of the tokens. Written only if the call succeeds; it is then the result's
+        `tokens`.
 
     Returns
     -------
     SampleResult
-        `tokens`, int64 of shape ``logits.shape[:-1]``, and what else it lists; tensors for torch
-        logits, on their device.
+        Arrays, or tensors for a tensor, on its device. `tokens` is int64 of shape
+        ``logits.shape[:-1]``.
 
     Raises
     ------
     TypeError
-        An argument of the wrong kind or dtype.
+        An argument of the wrong type or dtype.
     ValueError
-        A value out of range, a shape that does not fit, a token that is not in the vocabulary, or a
-        bad row where they are not marked. Nothing is drawn or written then.
+        A value out of range, a shape that does not fit, a token outside of the vocabulary, or an
+        invalid row with ``on_invalid="raise"``. Nothing is written then.
     RuntimeError
         An engine or instruction set that this machine lacks.
 
     Notes
     -----
-    A token is drawn with integer masses and a counter-based generator, Philox4x32-10 under the key
-    `seed` and the counter (position, stream). Nothing else enters: not the other rows, the number
-    of threads, the instruction set or the engine. `info`'s ``rule_version`` names the rule. So it
-    is in the reduction "fixed" too, with float32 masses; in "fast", what adds up may enter as well.
+    docs/rule.md specifies every step. A token depends on its row, its parameters, and a random
+    number of Philox4x32-10 with the key `seed` and the counter (position, stream); not on the other
+    rows, the engine, the instruction set or the number of threads. ``info()["rule_version"]`` is
+    the version of the specification. Masses are integers, so that the order of their sums does not
+    matter; the reduction "fixed" defines an order of float32 sums instead.
 
-    Logits are adjusted in the order mask, bias, repetition, frequency, presence, in float32; a
-    logit that is -inf stays so. No row is copied for it.
+    Logits processors act in float32 in the order mask, bias, repetition, frequency, presence; a
+    logit of -inf stays -inf. No row is copied for them.
 
-    Raw log-probabilities do not depend on any parameter. A raw law of a row that is only valid
-    once it is masked has nan for them.
+    Raw log-probabilities depend on the unmodified row alone. They are nan if that row is invalid.
 
     Examples
     --------

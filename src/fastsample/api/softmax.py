@@ -1,4 +1,4 @@
-"""Functions of whole rows, with no filter: softmax, its logarithm and its normaliser."""
+"""`softmax`, `log_softmax` and `logsumexp` of each row, without filters."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def softmax(
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> Any:
-    """Turn each row into probabilities.
+    """Compute the softmax of each row: its probabilities.
 
     Parameters
     ----------
     logits : array of shape (V,) or (B, V)
-        As in `sample`, of any dtype that it takes. For a padded vocabulary pass ``logits[:, :V]``.
+        As in `sample`. For a padded vocabulary pass ``logits[:, :V]``.
     temperature : float, or one per row
-        As in `SamplingParams`; at 0 the first token of the row has probability 1.
+        As in `SamplingParams`; at 0 the top token has probability 1.
     reduction : {"exact", "fixed", "fast"}
-        How masses add up to W, as in `sample`.
+        How masses are summed, as in `sample`.
     out : float32 array or torch.float32 CPU tensor of shape ``logits.shape``, optional
-        Written only when every row is good. It may be `logits` itself.
+        Written only if every row is valid. It may be `logits` itself.
     engine, isa, n_threads
         As in `sample`. All give the same bits, unless `reduction` is "fast".
 
@@ -50,15 +50,16 @@ def softmax(
     Raises
     ------
     TypeError, ValueError, RuntimeError
-        As `sample`: also for a row that holds NaN or +inf, or nothing but -inf.
+        As `sample`; ValueError for an invalid row.
 
     Notes
     -----
-    Each probability is 2**y of the rule's masses, kept in float32 down to y = -126 and 0 below,
-    times float32(2**40 / W), with W the exact integer mass of the row. One that is 2**-n of the
-    row's largest, and at least 2**-126, is within (1.04 * (n + log2(V)) + 6 + V / 2**18) * 2**-23
-    of itself, for a temperature in [1e-19, 1e38]. For sums that are exact: `kept_set`. In the other
-    reductions W is a float32 sum of 2**y itself, in float64 from block to block.
+    With y as in section 4 of docs/rule.md, a probability is 2**y in float32, 0 below y = -126,
+    times float32(2**40 / W), where W is the exact integer mass of the row. For a temperature in
+    [1e-19, 1e38], a probability of 2**-n times the largest one of the row, and of at least 2**-126,
+    has a relative error of at most (1.04 * (n + log2(V)) + 6 + V / 2**18) * 2**-23. `kept_set`
+    returns exact masses. In the other reductions W is a float32 sum of 2**y per block, and a
+    float64 sum over blocks.
 
     Examples
     --------
@@ -82,14 +83,14 @@ def log_softmax(
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> Any:
-    """Turn each row into log-probabilities: those that `sample` calls "tempered", in float32.
+    """Compute the log-softmax of each row: the mode "tempered" of `sample`, in float32.
 
     Parameters
     ----------
     logits : array of shape (V,) or (B, V)
         As in `softmax`.
     temperature : float, or one per row
-        At 0 the first token of the row has 0 and all others -inf.
+        As in `SamplingParams`; at 0 the top token has 0 and all others -inf.
     reduction : {"exact", "fixed", "fast"}
         As in `softmax`.
     out : float32 array or torch.float32 CPU tensor of shape ``logits.shape``, optional
@@ -108,9 +109,9 @@ def log_softmax(
 
     Notes
     -----
-    (x - m) / T - ln(W / 2**40) in float64, with m the row's largest logit and W its total mass, is
-    rounded to float32 once. Tokens far from the top keep their log-probability, where the
-    logarithm of `softmax` would be -inf.
+    A log-probability is (x - m) / T - ln(W / 2**40) in float64, rounded once to float32, where m is
+    the row's largest logit and W its total mass. It is finite also where the result of `softmax` is
+    0.
 
     Examples
     --------
@@ -145,7 +146,7 @@ def logsumexp(
     reduction : {"exact", "fixed", "fast"}
         As in `softmax`.
     out : float64 array or torch.float64 CPU tensor of shape ``logits.shape[:-1]``, optional
-        Written only when every row is good.
+        Written only if every row is valid.
     engine, isa, n_threads
         As in `sample`. All give the same bits, unless `reduction` is "fast".
 
@@ -161,7 +162,7 @@ def logsumexp(
 
     Notes
     -----
-    m / T + ln(W / 2**40) in float64, with m the row's largest logit and W its total mass.
+    m / T + ln(W / 2**40) in float64, where m is the row's largest logit and W its total mass.
 
     Examples
     --------

@@ -1,18 +1,16 @@
-"""Threads for a whole process: threadpoolctl sees those of fastsample, and limits them.
+"""Limits of the number of threads through threadpoolctl.
 
     fastsample.threads.register()
     with threadpoolctl.threadpool_limits(1):
-        sampler(logits)  # on the calling thread alone
+        sampler(logits)  # on the calling thread
 
-Where threadpoolctl has been imported before fastsample, nothing has to be called. fastsample never
-imports it unasked, and does not watch for its import either: whoever limits threads writes so in a
-program of their own, and has a place there for one line. Its `user_api` and its `internal_api` are
-"fastsample".
+If threadpoolctl is imported before fastsample, this call is not needed. fastsample does not import
+threadpoolctl by itself. Its `user_api` and its `internal_api` are "fastsample".
 
-A limit holds for every call of the process, also for one that asks for more by `n_threads`. Without
-one the limit is the number of processors that the calling thread may run on. The environment's
-FASTSAMPLE_NUM_THREADS, read once when the kernels are loaded, is a limit from the start. Tokens and
-all other answers are the same at every limit.
+A limit applies to every call of the process, also to one with a larger `n_threads`. The default is
+the number of processors that the calling thread may run on. The environment variable
+FASTSAMPLE_NUM_THREADS, read once when the kernels are loaded, is an initial limit. Results do not
+depend on it.
 """
 
 from __future__ import annotations
@@ -26,20 +24,20 @@ from fastsample._version import __version__
 
 @cache
 def register() -> None:
-    """Make fastsample known to threadpoolctl; once is enough, and more do no harm.
+    """Register fastsample with threadpoolctl. Further calls do nothing.
 
     Raises
     ------
     ImportError
-        threadpoolctl is not installed, or the kernels are not.
+        threadpoolctl or the compiled extension is not installed.
     AttributeError
-        threadpoolctl is older than 3.2: it can know no other libraries.
+        threadpoolctl is older than 3.2, and cannot register libraries.
     ValueError, RuntimeError
-        The kernels refuse the environment: FASTSAMPLE_ISA or FASTSAMPLE_NUM_THREADS.
+        The extension refuses a value of FASTSAMPLE_ISA or FASTSAMPLE_NUM_THREADS.
 
     Notes
     -----
-    threadpoolctl goes through the libraries that are loaded, so the kernels are loaded here.
+    The extension is loaded here, because threadpoolctl looks for libraries that are loaded.
 
     Examples
     --------
@@ -71,7 +69,7 @@ def register() -> None:
 
 
 def register_if_imported() -> None:
-    """Register where threadpoolctl has been imported; what hinders it must not stop an import."""
+    """Register if threadpoolctl has been imported; an error must not fail the import."""
     if "threadpoolctl" in sys.modules:
         with suppress(Exception):
             register()

@@ -1,4 +1,4 @@
-"""The first tokens of each row: so many of them, or so much of the mass."""
+"""`top_k` and `top_p`: the top tokens of each row, by count or by probability."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastsample.engines.contract import KeptSets, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
-from fastsample.inputs.arrays import dtype_of, in_form_of, minus_inf
+from fastsample.inputs.arrays import dtype_of, in_type_of, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.params.table import TOP_P
 from fastsample.params.validation import IntParameter, per_row
@@ -21,16 +21,16 @@ from .result import as_caller_array, check_out, written_during_call
 
 
 class TopTokens(NamedTuple):
-    """What `top_k` and `top_p` return: the first tokens of each row and their logits.
+    """The result of `top_k` and `top_p`: the top tokens of each row and their logits.
 
     Attributes
     ----------
     values : array or tensor, of the dtype of the logits
-        The logits of `tokens`, bit for bit; the shape of `tokens`. bfloat16 read through DLPack
-        comes as uint16.
+        The unmodified logits of `tokens`, in the shape of `tokens`. bfloat16 of DLPack objects is
+        returned as uint16.
     tokens : int64 array or tensor
-        Of each row the higher logit first, equal logits by token, the lower first. From `top_k`
-        with one k the shape is ``logits.shape[:-1] + (k,)``; else (N,), the rows end to end.
+        In each row by descending logit, ties by ascending token. Of `top_k` with one k the shape is
+        ``logits.shape[:-1] + (k,)``; else it is (N,), with the rows concatenated.
     offsets : int64 array or tensor of shape (B + 1,)
         Row b has ``tokens.ravel()[offsets[b] : offsets[b + 1]]``. Logits of shape (V,) are one row.
     """
@@ -49,31 +49,30 @@ def top_k(
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> TopTokens:
-    """Find the first k tokens of each row, as ``torch.topk`` does, with ties always the same way.
+    """Find the k tokens with the largest logits in each row, with ties by ascending token.
 
     Parameters
     ----------
     logits : array of shape (V,) or (B, V)
         As in `sample`.
     k : int, or one per row, shape (B,)
-        In [1, V]. Exactly so many tokens come: those at -inf are last, the lower token first.
+        In [1, V]. Exactly k tokens are returned; tokens at -inf are last, in ascending order.
     out : pair (values, tokens), optional
-        Arrays or tensors of the kind of `logits` and the shape ``logits.shape[:-1] + (k,)``: one of
-        the dtype of `logits`, one int64. Written only when every row is good; they become the
-        result's. Only with one `k`: rows of different length are flat, and always new.
+        Arrays or tensors as `logits`, of shape ``logits.shape[:-1] + (k,)``: one of the dtype of
+        `logits`, one int64. Written only if every row is valid; they are then the result's. Not
+        with one `k` per row.
     engine, isa, n_threads
         As in `sample`.
 
     Returns
     -------
     TopTokens
-        Named values, tokens, offsets. With one `k`, values and tokens have the shape
-        ``logits.shape[:-1] + (k,)``; with one per row they are flat and the offsets tell the rows.
+        values, tokens, offsets.
 
     Raises
     ------
     TypeError, ValueError, RuntimeError
-        As `sample`: also for a row that holds NaN or +inf, or nothing but -inf.
+        As `sample`; ValueError for an invalid row.
 
     Examples
     --------
@@ -88,7 +87,7 @@ def top_k(
     check = IntParameter(
         name="k",
         rule=f"in [1, V] = [1, {rows.vocabulary}]",
-        way_out="how many tokens to take of each row",
+        way_out="how many tokens to return per row",
         low=1,
         high=rows.vocabulary,
         dtype=np.int64,
@@ -119,23 +118,23 @@ def top_p(
     isa: str | None = None,
     n_threads: int | None = None,
 ) -> TopTokens:
-    """Find the shortest head of each row whose mass reaches the share p.
+    """Find the fewest top tokens of each row whose probabilities sum to at least p (the nucleus).
 
     Parameters
     ----------
     logits : array of shape (V,) or (B, V)
         As in `sample`.
     p : float, or one per row, shape (B,)
-        In [0, 1]. At least one token comes; 1 takes all but those at -inf.
+        In [0, 1]. At least one token is returned; 1 returns all but those at -inf.
     temperature : float, or one per row, shape (B,)
-        As in `SamplingParams`, before the masses are taken.
+        As in `SamplingParams`.
     engine, isa, n_threads
         As in `sample`.
 
     Returns
     -------
     TopTokens
-        Named values, tokens, offsets: flat, as rows differ in length.
+        values, tokens, offsets, with the rows concatenated.
 
     Raises
     ------
@@ -218,7 +217,7 @@ def _top_tokens(
     values = rows.values[indices_of(sets)]
     shape = sets.tokens.shape if shape is None else shape
     return TopTokens(
-        in_form_of(logits, values.reshape(shape)),
+        in_type_of(logits, values.reshape(shape)),
         as_caller_array(sets.tokens, shape, torch=rows.torch),
         as_caller_array(sets.offsets, sets.offsets.shape, torch=rows.torch),
     )

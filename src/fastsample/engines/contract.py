@@ -7,11 +7,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.inputs.logits_processors import Csr, LogitsProcessors
+from fastsample.inputs.logits_processors import LogitsProcessors, TokenLists
 
 __all__ = [
     "LOGPROBS_MODES",
-    "Csr",
     "Draw",
     "FindKeptSets",
     "KeptSets",
@@ -22,6 +21,7 @@ __all__ = [
     "SampleOutput",
     "SampleRequest",
     "Step",
+    "TokenLists",
     "WriteSoftmax",
 ]
 

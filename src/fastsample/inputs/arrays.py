@@ -1,4 +1,4 @@
-"""Arrays of logits in a caller's form and as NumPy can hold them: bfloat16 as uint16."""
+"""Memory of arrays and torch tensors as NumPy arrays, with bfloat16 as uint16, and back."""
 
 from __future__ import annotations
 
@@ -10,21 +10,35 @@ from numpy.typing import NDArray
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a torch tensor, found without loading torch."""
+    """Return whether a value is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def require_cpu(name: str, tensor: Any) -> None:
-    """Refuse a tensor on another device; `name` is what messages call it."""
+    """Refuse a tensor on another device; `name` is the argument, for the message."""
     if not tensor.is_cpu:
         raise TypeError(
             f"`{name}` must be on the CPU, got a tensor on {tensor.device} (pass `{name}.cpu()`)"
         )
 
 
+def require_dense(name: str, tensor: Any) -> None:
+    """Refuse a tensor of another layout, and one that requires grad."""
+    if tensor.requires_grad:
+        raise TypeError(
+            f"`{name}` must not require grad, got a tensor that does (pass `{name}.detach()`)"
+        )
+    if tensor.is_nested:
+        raise TypeError(
+            f"`{name}` must be dense, got a nested tensor (pass `torch.stack({name}.unbind())`)"
+        )
+    if tensor.layout is not sys.modules["torch"].strided:
+        raise TypeError(f"`{name}` must be dense, got {tensor.layout} (pass `{name}.to_dense()`)")
+
+
 def memory_of(array: Any) -> NDArray[Any]:
-    """Look at the memory of a NumPy array or a torch CPU tensor; uint16 holds bfloat16.
+    """Return the memory of a NumPy array or a torch CPU tensor, with bfloat16 as uint16.
 
     Examples
     --------
@@ -45,19 +59,19 @@ def memory_of(array: Any) -> NDArray[Any]:
 
 
 def dtype_of(logits: Any, values: NDArray[Any]) -> str:
-    """Name the dtype of logits, whose memory is `values`, as it comes back to their caller."""
-    has_form = is_tensor(logits) or isinstance(logits, np.ndarray)
-    return str(logits.dtype).removeprefix("torch.") if has_form else str(values.dtype)
+    """Return the name of the dtype of logits, or of their memory where they have no NumPy dtype."""
+    has_dtype = is_tensor(logits) or isinstance(logits, np.ndarray)
+    return str(logits.dtype).removeprefix("torch.") if has_dtype else str(values.dtype)
 
 
-def in_form_of(logits: Any, memory: NDArray[Any]) -> Any:
-    """Give memory the kind and dtype of logits: what `memory_of` undoes.
+def in_type_of(logits: Any, memory: NDArray[Any]) -> Any:
+    """Return memory in the array type and dtype of logits: the inverse of `memory_of`.
 
-    NumPy has no bfloat16 of its own: where logits are neither array nor tensor, uint16 stays.
+    NumPy has no bfloat16: if logits are neither an array nor a tensor, uint16 remains.
 
     Examples
     --------
-    >>> in_form_of(np.zeros(3, dtype=np.float16), np.ones(2, dtype=np.float16))
+    >>> in_type_of(np.zeros(3, dtype=np.float16), np.ones(2, dtype=np.float16))
     array([1., 1.], dtype=float16)
     """
     if is_tensor(logits):
@@ -70,7 +84,7 @@ def in_form_of(logits: Any, memory: NDArray[Any]) -> Any:
 
 
 def minus_inf(dtype: np.dtype[Any]) -> Any:
-    """-inf as memory of this dtype holds it.
+    """Return -inf as it is in memory of this dtype.
 
     Examples
     --------

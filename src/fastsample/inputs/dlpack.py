@@ -1,4 +1,4 @@
-"""Arrays of other libraries, read where they lie: the DLPack protocol, and bfloat16 through it."""
+"""Arrays of other libraries, read in place through DLPack; also bfloat16, which NumPy refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
 
 
 class _Tensor(ctypes.Structure):
-    """DLTensor of dlpack.h, the start of what a capsule named "dltensor" points at."""
+    """DLTensor of dlpack.h: the first field of the struct in a capsule named "dltensor"."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -34,7 +34,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Memory:
-    """Memory as NumPy asks for it, and the capsule that frees it when the last array is gone."""
+    """The array interface of memory, and the capsule that frees it after the last array."""
 
     def __init__(self, capsule: Any, interface: dict[str, Any]) -> None:
         self.capsule = capsule
@@ -42,24 +42,24 @@ class _Memory:
 
 
 def memory_of(array: Any, name: str) -> tuple[NDArray[Any], bool]:
-    """Look at an array that has ``__dlpack__``. Nothing is copied.
+    """Return the memory of an object with ``__dlpack__``, without a copy.
 
     Parameters
     ----------
     array : object
     name : str
-        What messages call it.
+        The argument, for messages.
 
     Returns
     -------
     memory : array
     is_bfloat16 : bool
-        Whether the memory is bfloat16, shown as uint16.
+        Whether the memory, then uint16, is bfloat16.
 
     Raises
     ------
     TypeError
-        It is not on the CPU, or neither NumPy nor this module can read it.
+        It is not on the CPU, or cannot be read.
     """
     kind = f"{type(array).__module__}.{type(array).__qualname__}"
     device = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _CPU
@@ -70,7 +70,7 @@ def memory_of(array: Any, name: str) -> tuple[NDArray[Any], bool]:
         )
     try:
         return np.from_dlpack(array), False
-    except Exception as error:  # it is the other library's, and may be anything
+    except Exception as error:  # of the other library, and of any type
         bits = _bfloat16_bits(array)
         if bits is None:
             raise TypeError(
@@ -81,7 +81,7 @@ def memory_of(array: Any, name: str) -> tuple[NDArray[Any], bool]:
 
 
 def _bfloat16_bits(array: Any) -> NDArray[np.uint16] | None:
-    """Read a capsule of bfloat16, which NumPy's own reader refuses; None for any other."""
+    """Read a capsule of bfloat16 as uint16; None for any other."""
     try:
         capsule = array.__dlpack__()
         tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))
@@ -96,5 +96,5 @@ def _bfloat16_bits(array: Any) -> NDArray[np.uint16] | None:
         "strides": tuple(2 * s for s in tensor.strides[: tensor.ndim]) if tensor.strides else None,
         "data": ((tensor.data or 0) + tensor.byte_offset, True),
     }
-    # The capsule keeps its name, so it stays the one who frees the memory.
+    # The capsule keeps its name, and so still frees the memory.
     return np.asarray(_Memory(capsule, interface))

@@ -1,4 +1,4 @@
-"""Any array of logits -> rows that an engine reads where they lie; nothing is copied or changed."""
+"""Logits as rows that engines read in place."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.validation import IntParameter
+
 from . import dlpack
-from .arrays import is_tensor, memory_of, require_cpu
+from .arrays import is_tensor, memory_of, require_cpu, require_dense
 
 MAX_VOCABULARY = 2**22
 
@@ -17,19 +19,19 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class Floats(NamedTuple):
-    """What an argument that is an array of floats is called in messages, and what it may be.
+    """An argument that is an array of floats, and the dtypes it may have.
 
     Attributes
     ----------
     name : str
     dtypes : str
-        All that it may be, in words.
+        The dtypes, in words.
     chars : str
-        NumPy's letters for them, bfloat16 aside.
-    cast : str
-        The dtype that others are to be cast to, and what torch calls that.
+        NumPy's characters of the dtypes except bfloat16.
+    cast : tuple of str
+        A dtype to cast others to, for NumPy and for torch.
     fill : str
-        What a masked array's gaps are to be filled with.
+        The value to fill a masked array with.
     """
 
     name: str
@@ -45,68 +47,75 @@ LOGITS = Floats(
 
 
 class Rows(NamedTuple):
-    """Logits as every engine takes them, and the form in which they came.
+    """Logits as rows in memory, and how results are returned to the caller.
 
     Attributes
     ----------
-    values : float32, float16 or uint16 array of shape (B, columns)
-        The caller's memory, whatever its strides and alignment; uint16 holds bfloat16.
+    values : float32, float16 or uint16 array of shape (B, columns), or a tensor on a device
+        The memory of the caller, with any strides and alignment; uint16 is bfloat16.
     shape : tuple of int
-        The shape that tokens have: ``logits.shape[:-1]``, so () for one row of shape (V,).
+        ``logits.shape[:-1]``: () for one row of shape (V,).
     torch : bool
-        Whether the logits came as a torch tensor.
+        Whether the logits are a torch tensor.
     vocabulary : int
-        How many columns are tokens: all, or `valid_vocab`.
+        The number of columns that are tokens: all, or `valid_vocab`.
     """
 
-    values: NDArray[Any]
+    values: Any
     shape: tuple[int, ...]
     torch: bool
     vocabulary: int
 
 
 def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
-    """Look at logits as rows, without a copy.
+    """Check logits on the CPU, and return them as rows, without a copy.
 
     Parameters
     ----------
-    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16, on the CPU
-        A NumPy array (bfloat16 as the ml_dtypes package has it), a torch tensor, or anything with
-        ``__dlpack__``; any strides; read-only and memory-mapped arrays are fine.
+    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16
+        A NumPy array (bfloat16 of the package ml_dtypes), a torch tensor, or an object with
+        ``__dlpack__``; with any strides; also read-only and memory-mapped arrays.
     valid_vocab : int, optional
-        How many columns are tokens, where the rest is padding. 1 to 2**22, and at most V.
+        The number of columns that are tokens: 1 to 2**22, and at most V.
 
     Raises
     ------
     TypeError
         Not such an array, or another dtype or device.
     ValueError
-        A shape that is not a row's, or a `valid_vocab` that is not within it.
+        Another shape, or a `valid_vocab` out of range.
     """
     memory, torch = memory_of_logits(logits)
-    shape = memory.shape
-    if len(shape) == 1:
-        values = memory[None]
-    elif len(shape) == 2:
-        values = memory
-    else:
-        raise ValueError(shape_message(shape))
-    vocabulary = shape[-1] if valid_vocab is None else check_valid(valid_vocab, shape[-1])
+    return rows_of(memory, torch, valid_vocab)
+
+
+def rows_of(memory: Any, torch: bool, valid_vocab: Any) -> Rows:
+    """Check the shape of an array or tensor of logits, and return it as rows."""
+    shape = tuple(memory.shape)
+    if len(shape) not in (1, 2):
+        way_out = (
+            "pass `logits[:, -1]`, the last step" if len(shape) == 3 else "one row per sequence"
+        )
+        raise ValueError(f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})")
+    columns = int(shape[-1])
+    vocabulary = columns if valid_vocab is None else _check_valid(valid_vocab, columns)
     if not 1 <= vocabulary <= MAX_VOCABULARY:
         raise ValueError(
             f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
             "(the last axis is the vocabulary)"
         )
-    return Rows(values, shape[:-1], torch, vocabulary)
+    return Rows(memory[None] if len(shape) == 1 else memory, shape[:-1], torch, vocabulary)
 
 
 def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:
-    """View logits as an array of any shape; return whether they are a torch tensor, too.
+    """Return the memory of logits of any shape.
 
     Returns
     -------
     memory : float32, float16 or uint16 array
+        uint16 is bfloat16.
     torch : bool
+        Whether they are a torch tensor.
     """
     if type(logits) is np.ndarray and logits.dtype is _FLOAT32:
         return logits, False
@@ -114,13 +123,7 @@ def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:
 
 
 def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
-    """View floats as an array of any shape; return whether they are a torch tensor, too.
-
-    Returns
-    -------
-    memory : array of one of the dtypes that they may be, uint16 for bfloat16
-    torch : bool
-    """
+    """Return the memory of an array of floats of any shape, as `memory_of_logits` does."""
     name = floats.name
     if type(value) is np.ndarray:
         return _readable(value, floats), False
@@ -146,40 +149,34 @@ def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
 
 
 def _tensor_memory(tensor: Any, floats: Floats) -> NDArray[Any]:
-    """Look at a tensor's memory, or refuse what no engine reads.
+    """Return the memory of a tensor, or refuse it.
 
-    Reasons for which torch refuses a tensor are checked only after it did: each check takes 50 ns.
+    Reading an attribute of a tensor takes 50 ns: the cause of an error is looked for afterwards.
     """
     torch = sys.modules["torch"]
     is_bfloat16 = tensor.dtype is torch.bfloat16
     memory: NDArray[Any]
     try:
         memory = (tensor.view(torch.int16) if is_bfloat16 else tensor).numpy()
-    except (TypeError, RuntimeError) as error:
-        raise _refusal(tensor, floats.name) or error from None
+    except (TypeError, RuntimeError):
+        _require_plain(tensor, floats.name)
+        raise
     if is_bfloat16 and not tensor.requires_grad:
         return memory.view(np.uint16)
     if memory.dtype.char not in floats.chars:
-        way_out = f"pass `{floats.name}.{floats.cast[1]}`"
-        raise _refusal(tensor, floats.name) or wrong_dtype(tensor.dtype, floats, way_out)
+        _require_plain(tensor, floats.name)
+        raise wrong_dtype(tensor.dtype, floats, f"pass `{floats.name}.{floats.cast[1]}`")
     return memory
 
 
-def _refusal(tensor: Any, name: str) -> TypeError | None:
-    """Make the error for a tensor that is no plain one; None where it is."""
-    torch = sys.modules["torch"]
-    if tensor.requires_grad:
-        return TypeError(
-            f"`{name}` must not require grad, got a tensor that does (pass `{name}.detach()`)"
-        )
+def _require_plain(tensor: Any, name: str) -> None:
+    """Refuse a tensor that requires grad, that is not dense, or that is on another device."""
+    require_dense(name, tensor)
     require_cpu(name, tensor)
-    if tensor.layout is not torch.strided:
-        return TypeError(f"`{name}` must be dense, got {tensor.layout} (pass `{name}.to_dense()`)")
-    return None
 
 
 def _readable(array: NDArray[Any], floats: Floats) -> NDArray[Any]:
-    """Refuse a dtype that no engine reads; show bfloat16 as the uint16 that it is to them."""
+    """Return an array with a dtype that engines read, bfloat16 as uint16; refuse others."""
     dtype, name = array.dtype, floats.name
     if dtype.char in floats.chars and dtype.isnative:
         return array
@@ -198,22 +195,13 @@ def wrong_dtype(dtype: Any, floats: Floats, way_out: str) -> TypeError:
     return TypeError(f"`{floats.name}` must be {floats.dtypes}, got {dtype} ({way_out})")
 
 
-def check_valid(valid_vocab: Any, columns: int) -> int:
-    """Check how many columns are tokens."""
-    if isinstance(valid_vocab, bool) or not isinstance(valid_vocab, (int, np.integer)):
-        raise TypeError(
-            f"`valid_vocab` must be an integer, got {type(valid_vocab).__name__} {valid_vocab!r} "
-            "(how many columns of `logits` are tokens)"
-        )
-    if not 1 <= valid_vocab <= columns:
-        raise ValueError(
-            f"`valid_vocab` must be in [1, V] = [1, {columns}], got {valid_vocab} "
-            "(how many columns of `logits` are tokens; leave it out for all)"
-        )
-    return int(valid_vocab)
-
-
-def shape_message(shape: tuple[int, ...]) -> str:
-    """Say what shape logits must have."""
-    way_out = "pass `logits[:, -1]`, the last step" if len(shape) == 3 else "one row per sequence"
-    return f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})"
+def _check_valid(valid_vocab: Any, columns: int) -> int:
+    parameter = IntParameter(
+        name="valid_vocab",
+        rule=f"in [1, V] = [1, {columns}]",
+        way_out="how many columns of `logits` are tokens; leave it out for all",
+        low=1,
+        high=columns,
+        dtype=np.int64,
+    )
+    return int(parameter.one(valid_vocab))

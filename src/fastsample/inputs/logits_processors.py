@@ -1,4 +1,4 @@
-"""Mask, bias and histories, checked and laid out as engines read them: sparse, a list per row."""
+"""Logits processors: mask, bias and token histories, checked, in the layout that engines read."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NO_TOKENS = np.empty(0, np.int64)
 _NO_VALUES = np.empty(0, np.float32)
 
 
-class Csr(NamedTuple):
-    """One list of tokens per row, laid end to end: row b has ``offsets[b]`` to ``offsets[b + 1]``.
+class TokenLists(NamedTuple):
+    """One list of tokens per row, concatenated: row b has ``tokens[offsets[b] : offsets[b + 1]]``.
 
     Attributes
     ----------
     offsets : int64 array of shape (B + 1,)
     tokens : int64 array of shape (N,)
-    values : float32 array of shape (N,), or None where tokens alone matter
+    values : float32 array of shape (N,), or None for lists without values
     """
 
     offsets: NDArray[np.int64]
@@ -35,29 +35,29 @@ class Csr(NamedTuple):
 
 
 class LogitsProcessors(NamedTuple):
-    """What happens to logits before everything else; each part may be None.
+    """What modifies logits before the filters; each part may be None.
 
     Attributes
     ----------
     mask : bool array of shape (B or 1, M), or uint32 array of shape (B or 1, W)
         C-contiguous. True, or bit ``t % 32`` of word ``t // 32``, allows token t; tokens past the
-        last column are banned. One row serves all.
-    bias : Csr
+        last column are banned. One row applies to all rows of logits.
+    bias : TokenLists
         Added to logits; each token at most once in a row.
-    prompt, output : Csr
-        The history that penalties look at.
+    prompt, output : TokenLists
+        The history that penalties count.
     """
 
     mask: NDArray[Any] | None
-    bias: Csr | None
-    prompt: Csr | None
-    output: Csr | None
+    bias: TokenLists | None
+    prompt: TokenLists | None
+    output: TokenLists | None
 
 
 def make_logits_processors(
     rows: Rows, *, mask: Any = None, bias: Any = None, prompt: Any = None, output: Any = None
 ) -> LogitsProcessors | None:
-    """Check everything that adjusts `rows`, and lay it out; None where there is nothing.
+    """Check the logits processors of rows; None if there are none.
 
     Parameters
     ----------
@@ -68,10 +68,10 @@ def make_logits_processors(
     Raises
     ------
     TypeError
-        Something of another kind or dtype.
+        An argument of another type or dtype.
     ValueError
-        A shape that does not fit, a token that is not in the vocabulary or that one list of biases
-        holds twice, a bias that is nan or +inf.
+        A shape that does not fit, a token outside of the vocabulary or twice in a bias, or a bias
+        of nan or +inf.
     """
     if mask is None and bias is None and prompt is None and output is None:
         return None
@@ -88,7 +88,6 @@ def make_logits_processors(
 
 def _mask(mask: Any, rows: Rows) -> NDArray[Any]:
     array = _array_of(mask)
-    given_dtype = array.dtype
     if array.dtype == np.int32:
         array = array.view(np.uint32)
     if array.dtype not in (np.bool_, np.uint32):
@@ -96,16 +95,23 @@ def _mask(mask: Any, rows: Rows) -> NDArray[Any]:
             f"`mask` must be bool, or int32 with a bit per token, got {array.dtype} "
             "(pass `mask.astype(bool)`)"
         )
+    require_mask_shape(array.shape, rows, is_bits=array.dtype == np.uint32)
+    return np.ascontiguousarray(array[None] if array.ndim == 1 else array)
+
+
+def require_mask_shape(shape: tuple[int, ...], rows: Rows, *, is_bits: bool) -> None:
+    """Check the shape of a mask."""
     n_rows, columns = rows.values.shape
-    width = columns if array.dtype == np.bool_ else -(-columns // 32)
-    shaped = array[None] if array.ndim == 1 else array
-    if shaped.ndim != 2 or len(shaped) not in (1, n_rows) or not 1 <= shaped.shape[1] <= width:
-        raise ValueError(
-            f"`mask` must have shape ({width},) or ({n_rows}, {width}) for {given_dtype}, got "
-            f"{array.shape} (True, or a bit that is 1, allows a token; columns may be missing at "
-            "the end, and are banned)"
-        )
-    return np.ascontiguousarray(shaped)
+    width = -(-columns // 32) if is_bits else columns
+    has_axes = len(shape) == 1 or (len(shape) == 2 and shape[0] in (1, n_rows))
+    if has_axes and 1 <= shape[-1] <= width:
+        return
+    is_wide = has_axes and shape[-1] > width
+    way_out = "columns may be missing at the end; their tokens are banned"
+    raise ValueError(
+        f"`mask` must have shape ({width},) or ({n_rows}, {width}), got {shape} "
+        f"({f'pass `mask[..., :{width}]`' if is_wide else way_out})"
+    )
 
 
 def _array_of(mask: Any) -> NDArray[Any]:
@@ -124,7 +130,7 @@ def _array_of(mask: Any) -> NDArray[Any]:
 # ---------------------------------------------------------------- bias
 
 
-def _bias(bias: Any, rows: Rows) -> Csr:
+def _bias(bias: Any, rows: Rows) -> TokenLists:
     n_rows = len(rows.values)
     if isinstance(bias, list) or _is_dict_per_row(bias):
         _check_count("bias", len(bias), n_rows)
@@ -133,11 +139,11 @@ def _bias(bias: Any, rows: Rows) -> Csr:
         each = [_array_bias(bias, rows)] * n_rows
     else:
         each = [_dict_bias(bias, rows, None)] * n_rows
-    return _end_to_end([tokens for tokens, _ in each], [values for _, values in each])
+    return _concatenate([tokens for tokens, _ in each], [values for _, values in each])
 
 
 def _is_dict_per_row(bias: Any) -> bool:
-    """Whether a tuple holds dicts, one per row, instead of two arrays."""
+    """Return whether a bias is a tuple of dicts rather than of two arrays."""
     return isinstance(bias, tuple) and any(one is None or isinstance(one, Mapping) for one in bias)
 
 
@@ -204,27 +210,27 @@ def _bias_values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDAr
 # ---------------------------------------------------------------- tokens
 
 
-def history(name: str, given: Any, rows: Rows) -> Csr:
-    """Check the tokens of every row, and lay them end to end.
+def history(name: str, value: Any, rows: Rows) -> TokenLists:
+    """Check the tokens of every row.
 
     Parameters
     ----------
     name : str
-        What messages call it.
-    given : sequence or array
-        Tokens where `rows` is one row; else B sequences, or an array of shape (B, T).
+        The argument, for messages.
+    value : sequence or array
+        Tokens if there is one row; else B sequences, or an array of shape (B, T).
     """
     n_rows = len(rows.values)
-    if not isinstance(given, (list, tuple)) and getattr(given, "ndim", 0) not in (1, 2):
+    if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) not in (1, 2):
         raise TypeError(
             f"`{name}` must be a list of tokens, one such list per row, or an array, got "
-            f"{type(given).__name__} (an empty list where there are none)"
+            f"{type(value).__name__} (an empty list where there are none)"
         )
     limit = rows.vocabulary
-    if n_rows == 1 and not is_nested(given):
-        return _end_to_end([token_list(name, given, limit)], None)
-    _check_count(name, len(given), n_rows)
-    return _end_to_end([token_list(name, one, limit, b) for b, one in enumerate(given)], None)
+    if n_rows == 1 and not is_nested(value):
+        return _concatenate([token_list(name, value, limit)], None)
+    _check_count(name, len(value), n_rows)
+    return _concatenate([token_list(name, one, limit, b) for b, one in enumerate(value)], None)
 
 
 def _check_count(name: str, count: int, n_rows: int) -> None:
@@ -235,12 +241,14 @@ def _check_count(name: str, count: int, n_rows: int) -> None:
         )
 
 
-def _end_to_end(tokens: list[NDArray[np.int64]], values: list[NDArray[np.float32]] | None) -> Csr:
+def _concatenate(
+    tokens: list[NDArray[np.int64]], values: list[NDArray[np.float32]] | None
+) -> TokenLists:
     offsets = np.zeros(len(tokens) + 1, np.int64)
     offsets[1:] = np.cumsum(np.array([len(one) for one in tokens], np.int64))
     if len(tokens) == 1:
-        return Csr(offsets, tokens[0], None if values is None else values[0])
-    return Csr(
+        return TokenLists(offsets, tokens[0], None if values is None else values[0])
+    return TokenLists(
         offsets,
         np.concatenate([_NO_TOKENS, *tokens]),
         None if values is None else np.concatenate([_NO_VALUES, *values]),

@@ -14,25 +14,13 @@ from torch import Tensor
 from fastsample.params.table import STAGES
 from fastsample.params.validation import CountParameter, FloatParameter, Parameter
 
-from .logits import LOGITS, MAX_VOCABULARY, Rows, check_valid, shape_message, wrong_dtype
+from .arrays import require_dense
+from .logits import LOGITS, Rows, rows_of, wrong_dtype
+from .logits_processors import require_mask_shape
 
 _WITHOUT_FLOAT64 = ("mps",)
 _ALL_BITS = {"seed": (torch.int64, torch.uint64), "position": (torch.uint64,)}
 """The dtypes that hold any 64 bits."""
-
-
-def require_dense(name: str, tensor: Tensor) -> None:
-    """Refuse a tensor of another layout, and one that requires grad."""
-    if tensor.requires_grad:
-        raise TypeError(
-            f"`{name}` must not require grad, got a tensor that does (pass `{name}.detach()`)"
-        )
-    if tensor.is_nested:
-        raise TypeError(
-            f"`{name}` must be dense, got a nested tensor (pass `torch.stack({name}.unbind())`)"
-        )
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"`{name}` must be dense, got {tensor.layout} (pass `{name}.to_dense()`)")
 
 
 def as_tensor_rows(logits: Tensor, valid_vocab: Any) -> Rows:
@@ -45,18 +33,7 @@ def as_tensor_rows(logits: Tensor, valid_vocab: Any) -> Rows:
     require_dense("logits", logits)
     if logits.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise wrong_dtype(logits.dtype, LOGITS, "pass `logits.float()`")
-    shape = tuple(logits.shape)
-    if len(shape) not in (1, 2):
-        raise ValueError(shape_message(shape))
-    columns = int(shape[-1])
-    vocabulary = columns if valid_vocab is None else check_valid(valid_vocab, columns)
-    if not 1 <= vocabulary <= MAX_VOCABULARY:
-        raise ValueError(
-            f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
-            "(the last axis is the vocabulary)"
-        )
-    values = logits[None] if len(shape) == 1 else logits
-    return Rows(values, shape[:-1], True, vocabulary)
+    return rows_of(logits, True, valid_vocab)
 
 
 # ---------------------------------------------------------------- numbers
@@ -164,16 +141,8 @@ def check_mask(mask: Tensor, rows: Rows) -> Tensor:
             f"`mask` must be bool, or int32 with a bit per token, got {mask.dtype} "
             "(pass `mask.bool()`)"
         )
-    n_rows, columns = rows.values.shape
-    width = columns if mask.dtype == torch.bool else -(-columns // 32)
-    shaped = mask[None] if mask.ndim == 1 else mask
-    fits = shaped.ndim == 2 and shaped.shape[0] in (1, n_rows)
-    if not fits or not 1 <= shaped.shape[1] <= width:
-        raise ValueError(
-            f"`mask` must have shape ({width},) or ({n_rows}, {width}) for {mask.dtype}, got "
-            f"{tuple(mask.shape)} (columns may be missing at the end, and are banned)"
-        )
-    return shaped
+    require_mask_shape(tuple(mask.shape), rows, is_bits=mask.dtype == torch.int32)
+    return mask[None] if mask.ndim == 1 else mask
 
 
 def check_tokens(name: str, value: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -147,12 +147,12 @@ OUT = [
         "out", np.zeros(4), TypeError, "be int64 on the CPU, got float64 on cpu (leave it out"
     ),
     rows_error(
-        "out", np.zeros(3, int), ValueError, "have the shape of the answer, (4,), got (3,) ("
+        "out", np.zeros(3, int), ValueError, "have the shape of the result, (4,), got (3,) ("
     ),
     ErrorCase(
         lambda: sample(ROWS, n=2, out=np.zeros(4, int)),
         ValueError,
-        "`out` must have the shape of the answer, (4, 2), got (4,) (leave",
+        "`out` must have the shape of the result, (4, 2), got (4,) (leave",
     ),
     rows_error(
         "out", frozen(np.zeros(4, int)), ValueError, "be writable, got a read-only array (pass a"

@@ -7,7 +7,7 @@ import numpy as np
 from fastsample import sample
 from tests.support.error_cases import ROW, ErrorCase, Foreign, row_error, rows_error
 
-MASK = "have shape (3,) or (4, 3) for bool, got"
+MASK = "have shape (3,) or (4, 3), got"
 TOKENS = "(tokens are columns of `logits`)"
 ERROR_CASES = [
     rows_error(
@@ -23,16 +23,22 @@ ERROR_CASES = [
         "mask", Foreign(), TypeError, "be an array that NumPy reads through DLPack, or bfloat16,"
     ),
     rows_error(
-        "mask", np.ones((2, 3), bool), ValueError, f"{MASK} (2, 3) (True, or a bit that is 1,"
+        "mask", np.ones((2, 3), bool), ValueError, f"{MASK} (2, 3) (columns may be missing at"
     ),
     rows_error("mask", np.ones((4, 4), bool), ValueError, f"{MASK} (4, 4) ("),
     rows_error("mask", np.ones((4, 0), bool), ValueError, f"{MASK} (4, 0) ("),
     rows_error("mask", np.ones((1, 4, 3), bool), ValueError, f"{MASK} (1, 4, 3) ("),
     rows_error(
-        "mask", np.ones((4, 2), np.int32), ValueError, "have shape (1,) or (4, 1) for int32, got"
+        "mask",
+        np.ones((4, 2), np.int32),
+        ValueError,
+        "have shape (1,) or (4, 1), got (4, 2) (pass `mask[..., :1]`)",
     ),
     rows_error(
-        "mask", np.ones(2, np.uint32), ValueError, "have shape (1,) or (4, 1) for uint32, got"
+        "mask",
+        np.ones(2, np.uint32),
+        ValueError,
+        "have shape (1,) or (4, 1), got (2,) (pass `mask[..., :1]`)",
     ),
     rows_error(
         "bias", 3, TypeError, "be a dict {token: value}, a list of B dicts or a tuple (tokens, v"

@@ -63,7 +63,7 @@ ERROR_CASES = [
     of(
         logsumexp,
         ValueError,
-        "`out` must have the shape of the answer, (4,), got (3,) (",
+        "`out` must have the shape of the result, (4,), got (3,) (",
         ROWS,
         out=np.ones(3),
     ),

@@ -133,7 +133,7 @@ def device_error_cases() -> list[ErrorCase]:
             "`mask` must be bool, or int32 with a bit per token, got torch.float32", mask=ones
         ),
         device_error(
-            f"`mask` must have shape ({columns},) or (4, {columns}) for torch.bool, got (2, 1) (co",
+            f"`mask` must have shape ({columns},) or (4, {columns}), got (2, 1) (co",
             ValueError,
             mask=ones[:2, None] > 0,
         ),
@@ -176,7 +176,7 @@ def device_error_cases() -> list[ErrorCase]:
             "`out` must be torch.int64 on meta, as the tokens are, got ndarray (", out=np.zeros(4)
         ),
         device_error(
-            "`out` must have the shape of the answer, (4,), got (2,) (leave",
+            "`out` must have the shape of the result, (4,), got (2,) (leave",
             ValueError,
             out=integers.to("meta")[:2],
         ),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines.contract import Csr, LogitsProcessors
+from fastsample.engines.contract import LogitsProcessors, TokenLists
 from fastsample.engines.reference.rows import read
 
 from .settings import RowParams
@@ -35,7 +35,7 @@ def adjust(
             _penalise(row, _list_of(prompt, b), _list_of(output, b), params)
 
 
-def _list_of(lists: Csr | None, b: int) -> NDArray[np.int64]:
+def _list_of(lists: TokenLists | None, b: int) -> NDArray[np.int64]:
     if lists is None:
         return np.empty(0, np.int64)
     return lists.tokens[lists.offsets[b] : lists.offsets[b + 1]]

@@ -48,7 +48,7 @@ def scopes_of(plan: NDArray[np.void]) -> tuple[int, ...]:
     return tuple(int(plan[scope.name][0]) if len(plan) else 0 for scope in PENALTY_SCOPES)
 
 
-def _padded(lists: contract.Csr, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor | None]:
+def _padded(lists: contract.TokenLists, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor | None]:
     """The lists of some rows, padded with -1."""
     starts, ends = lists.offsets[rows], lists.offsets[rows + 1]
     width = int((ends - starts).max()) if len(rows) else 0
