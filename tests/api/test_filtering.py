@@ -25,6 +25,7 @@ from tests.support.api_rows import (
 )
 from tests.support.case_loop import each
 from tests.support.engines import SHARED_STAGES, Engine
+from tests.support.random_rows import random_filters
 
 # ---------------------------------------------------------------- top_k and top_p
 
@@ -110,20 +111,10 @@ def test_top_p_is_what_the_filter_keeps(engine: Engine) -> None:
 # ---------------------------------------------------------------- kept sets
 
 
-def random_rest(rng: np.random.Generator) -> dict[str, float]:
-    """The filters that not all engines have, where they do."""
-    pools = {"typical_p": [1.0, 0.7], "epsilon_cutoff": [0.0, 0.001], "top_n_sigma": [0.0, 2.0]}
-    return {name: float(rng.choice(pools[name])) for name in pools if name in SHARED_STAGES}
-
-
 def random_settings(rng: np.random.Generator) -> dict[str, Any]:
     stages = tuple(rng.permutation(SHARED_STAGES).tolist())
     return {
-        "temperature": float(rng.choice([0.0, 0.4, 1.0, 1.7])),
-        "top_k": int(rng.choice([0, 1, 40, 700])),
-        "top_p": float(rng.choice([1.0, 0.95, 0.4])),
-        "min_p": float(rng.choice([0.0, 0.02, 0.5])),
-        **random_rest(rng),
+        **random_filters(rng, ROWS.shape[1]),
         "min_keep": int(rng.choice([1, 3])),
         "stages": stages,
     }

@@ -26,7 +26,7 @@ from tests.support.engines import (
     needs_tested_engine,
     sha256,
 )
-from tests.support.hypothesis_rows import DRAWS, PROFILE
+from tests.support.hypothesis_rows import DRAWS, LATER, PROFILE
 from tests.support.random_requests import MODES
 
 F32 = np.float32
@@ -50,14 +50,13 @@ SHARES = st.one_of(st.sampled_from(around(0.0, 0.5, 0.9, 1.0)), st.floats(0, 1))
 TEMPERATURES = st.one_of(
     st.sampled_from([0.0, 1e-45, 1e-38, 3e38, *around(1.0)]), st.floats(0.01, 100)
 )
-MORE = {"typical_p": SHARES, "epsilon_cutoff": SHARES, "top_n_sigma": st.floats(0, 4)}
 PARAMS = st.fixed_dictionaries(
     {
         "temperature": TEMPERATURES,
         "top_k": st.one_of(st.sampled_from([0, 1, 2**40]), st.integers(0, 300)),
         "top_p": SHARES,
         "min_p": SHARES,
-        **{name: one for name, one in MORE.items() if name in SHARED_STAGES},
+        **LATER,
         "min_keep": st.sampled_from([1, 1, 1, 2, 64, 2**40]),
         "stages": st.permutations(SHARED_STAGES).map(tuple),
     }

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from fastsample.params.table import STAGE_PARAMETERS
 from tests.support.engines import SHARED_STAGES
 
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=60, database=None)
@@ -51,16 +52,15 @@ TOP_PS = st.one_of(st.sampled_from([0.0, 0.5, 0.9, 1.0]), st.floats(0, 1))
 MIN_PS = st.one_of(st.sampled_from([0.0, 0.05, 1.0]), st.floats(0, 1))
 WORDS = st.integers(0, 2**64 - 1)
 PREFIX = {"temperature": TEMPERATURES, "top_k": TOP_KS, "top_p": TOP_PS, "min_p": MIN_PS}
-REST = {
-    "typical_p": st.one_of(st.just(1.0), TOP_PS),
-    "epsilon_cutoff": st.one_of(st.just(0.0), MIN_PS),
-    "top_n_sigma": st.one_of(st.just(0.0), st.floats(0, 4)),
+LATER = {
+    one.name: st.one_of(st.just(one.off[0]), st.floats(0, min(4.0, math.floor(one.high))))
+    for one in STAGE_PARAMETERS
+    if one.name in SHARED_STAGES and one.name not in PREFIX
 }
+"""The other filters that all engines have: off, or anywhere in their range."""
 PREFIX_FILTERS = st.fixed_dictionaries(PREFIX)
 """Filters that keep a prefix of the order, and a smaller one the smaller they are."""
-FILTERS = st.fixed_dictionaries(
-    PREFIX | {name: one for name, one in REST.items() if name in SHARED_STAGES}
-)
+FILTERS = st.fixed_dictionaries(PREFIX | LATER)
 DRAWS = st.fixed_dictionaries(
     {"seed": WORDS, "position": WORDS, "stream": st.integers(0, 2**32 - 1)}
 )
