@@ -98,7 +98,9 @@ def test_all_engines_are_the_reference(rows, params, draw):
     before = sha256(rows)
     request = make_request(rows, settings_of_rows(params, len(rows), draw))
     expected = everything(Engine("reference"), request)
-    for engine in TESTED_ENGINES:
+    # A call of torch costs as much as a hundred of native's: it gets one example in ten.
+    every_tenth = int(before[:8], 16) % 10 == 0
+    for engine in (one for one in TESTED_ENGINES if every_tenth or one.name != "torch"):
         for one, other in zip(expected, everything(engine, request), strict=True):
             assert differing(one, other) == [], engine
     assert sha256(rows) == before

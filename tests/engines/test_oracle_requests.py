@@ -89,7 +89,7 @@ def test_a_slice(engine: Engine):
 
 
 @needs_tested_engine
-@seeds(range(1, 5), nightly=range(100, 116))
+@seeds(range(1, 3), nightly=range(100, 118))
 def test_random_requests(seed):
     compare_requests(seed, SIZES, 50_000)
 
