@@ -30,18 +30,25 @@ inline KeptSet all_tokens(const Row& row, Workspace& work, Scaling scaling, int6
   return {row, work, min_keep, reduction, scaling, true, lowest_key(), kNoKey, false, 0, 0, 0};
 }
 
-// The lowest read logit whose exponent is at least y. Exponents rise with the logit, so bisection finds it.
+// The lowest read logit whose exponent is at least y. Exponents rise with the logit, so bisection finds it. The first
+// two steps try floats around an estimate, which most often leaves few steps.
 inline float lowest_logit(Scaling scaling, float y) {
+  constexpr uint32_t kNear = 128;
   uint32_t low = ordinal(kLowest);
   uint32_t high = ordinal(scaling.top);
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (exponent2(scaling, read(from_ordinal(middle))) >= y) {
-      high = middle;
+  const auto divide = [&](uint32_t at) {
+    if (exponent2(scaling, read(from_ordinal(at))) >= y) {
+      high = at;
     } else {
-      low = middle + 1;
+      low = at + 1;
     }
+  };
+  const uint32_t estimate = ordinal(scaling.top + y / scaling.scale);
+  if (low + kNear < estimate && estimate + kNear < high) {
+    divide(estimate + kNear);
+    divide(estimate - kNear);
   }
+  while (low < high) divide(low + (high - low) / 2);
   return read(from_ordinal(low));
 }
 

@@ -191,8 +191,8 @@ OF_THE_KERNELS = [
     ),
     Mutant(
         "min_p drops its threshold",
-        "if (exponent2(scaling, read(from_ordinal(middle))) >= y) {",
-        "if (exponent2(scaling, read(from_ordinal(middle))) > y) {",
+        "if (exponent2(scaling, read(from_ordinal(at))) >= y) {",
+        "if (exponent2(scaling, read(from_ordinal(at))) > y) {",
         border_checks.check_min_p_threshold,
     ),
     Mutant(
