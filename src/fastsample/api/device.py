@@ -226,7 +226,7 @@ class _Table(NamedTuple):
         return _CPU if all(value.is_cpu for value in mine) else there
 
     def on(self, device: torch.device) -> Tensor:
-        """Put the columns beside each other, on a device."""
+        """Stack the columns on a device."""
         if not any(name in self.tensors for name in self.names):
             return tensor_of(self.host).expand(self.n_rows, -1)
         columns = [self._column(place, name, device) for place, name in enumerate(self.names)]

@@ -77,7 +77,7 @@ def make_plan(
     seed, position, stream : int, or one per row
         `stream` may be "row".
     draws : int
-        How many streams a row draws on, from its `stream` upwards; "row" leaves room for them.
+        How many streams a row draws on, from its `stream` upwards; "row" reserves them.
     bad : bool array of shape (n_rows,), optional
         Rows whose own value is out of range are marked here, where they would be an error.
     **values
@@ -166,7 +166,7 @@ def write_stages(
     Raises
     ------
     ValueError
-        More stages are on than a plan has room for.
+        More stages are on than a plan can hold.
     """
     chain = [BY_NAME[name] for name in stages if np.any(is_on(BY_NAME[name], values[name]))]
     if len(chain) > MAX_STAGES:

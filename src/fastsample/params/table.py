@@ -244,7 +244,7 @@ STAGES = tuple(parameter.name for parameter in STAGE_PARAMETERS)
 """The names of all stages, in the default order."""
 
 MAX_STAGES = 16
-"""The most stages of one chain: a plan has room for as many."""
+"""The most stages of one chain: a plan can hold as many."""
 
 BY_NAME = {
     parameter.name: parameter

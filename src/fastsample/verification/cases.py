@@ -165,7 +165,7 @@ class CaseMaker(RandomWords):
         return {"kinds": kinds, "rows": rows, "dtype": dtype}
 
     def rng(self) -> dict[str, int]:
-        """Pick small numbers in one half of the cases, else any, with room for more draws."""
+        """Pick small numbers in one half of the cases, else any, leaving streams for more draws."""
         seed, position, stream = (int(word) for word in self.words(3))
         if self.below(2):
             return {"seed": seed % 1000, "position": position % 1000, "stream": stream % 8}

@@ -236,7 +236,7 @@ class FixedRow(Row):
         """Whether float64 sums reach `need` at a cut and not before, however they round.
 
         A sum of n masses takes less than n roundings, each by half a last bit of the weight at
-        most; a quarter more, and 4096 of them, leave room for those of the sum that is made here.
+        most; a quarter more, and 4096 of them, allow for those of the sum that is computed here.
         """
         total = float(near_sum(self.bits, self.block_max, key_parts(found), scaling))
         last = float(self.masses(np.array([found]), scaling)[0])

@@ -137,8 +137,8 @@ class Row:
     def _list(self, cut: int, most: int) -> NDArray[np.int64]:
         """Sort keys in order; none where they might be more than `most`."""
         parts = key_parts(cut)
-        room = reaching(self.block_max, np.int32(parts[0])) * BLOCK
-        keys = np.empty(min(room, most), np.int64)
+        capacity = reaching(self.block_max, np.int32(parts[0])) * BLOCK
+        keys = np.empty(min(capacity, most), np.int64)
         kept: NDArray[np.int64] = keys[: max(0, list_kept(self.bits, self.block_max, parts, keys))]
         kept.sort()
         return kept
