@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 from fastsample import SamplingParams, sample
 from fastsample.engines import plan as plans
 from fastsample.engines.plan import PLAN, make_plan
+from fastsample.params.ops import Op
 from fastsample.params.parameters import plan_fields, resolve_rng_position
-from fastsample.params.table import BY_NAME, STAGES, Op
+from fastsample.params.table import BY_NAME, STAGE_PARAMETERS, STAGES
+from fastsample.params.validation import FloatParameter
 from tests.support.case_loop import each
 from tests.support.engines import PLAN_LAYOUT, column_of
 
@@ -26,7 +29,8 @@ from tests.support.engines import PLAN_LAYOUT, column_of
 
 def test_defaults_switch_every_filter_off() -> None:
     params = SamplingParams()
-    assert (params.temperature, params.top_k, params.top_p, params.min_p) == (1.0, 0, 1.0, 0.0)
+    for one in STAGE_PARAMETERS:
+        assert getattr(params, one.name) == one.default == one.off[0]
     assert params.seed is None
 
 
@@ -79,9 +83,15 @@ def test_frozen() -> None:
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_pickle_and_copies(protocol: int) -> None:
+    filters = {one.name: one.plain(1) for one in STAGE_PARAMETERS}
     params = SamplingParams(
-        *(0.8, 50, 0.95, 0.05, 0.9, 0.001, 2.0, 7, 1.1, 0.2, 0.3, 64, "all", "prompt", 2),
-        tuple(reversed(STAGES)),
+        **filters,
+        seed=7,
+        presence_penalty=0.3,
+        frequency_scope="prompt",
+        presence_scope=2,
+        min_keep=3,
+        stages=tuple(reversed(STAGES)),
     )
     assert pickle.loads(pickle.dumps(params, protocol)) == params
     assert copy.deepcopy(params) == copy.copy(params) == params
@@ -92,7 +102,8 @@ def test_help_shows_defaults_and_off_values() -> None:
     for name in SamplingParams.__slots__:
         default = getattr(SamplingParams(), name) if name != "stages" else "(below)"
         assert f"    {name:<18}  {default!s:<8}  " in SamplingParams.__doc__
-    assert str(SamplingParams().stages).replace("'", '"') in SamplingParams.__doc__
+    text = " ".join(SamplingParams.__doc__.split())
+    assert str(SamplingParams().stages).replace("'", '"') in text
 
 
 # ---------------------------------------------------------------- the float32 value decides
@@ -101,10 +112,16 @@ def test_help_shows_defaults_and_off_values() -> None:
 def in_range(name: str, value: float) -> bool:
     with np.errstate(over="ignore", under="ignore"):
         rounded = np.float32(value)
-    if name in ("top_p", "min_p"):
-        return bool(0 <= rounded <= 1)
-    lowest = {"temperature": rounded >= 0, "repetition_penalty": rounded > 0}
-    return bool(np.isfinite(rounded) and lowest.get(name, True))
+    return bool(np.isfinite(rounded) and RANGES[BY_NAME[name].rule](rounded))
+
+
+RANGES: dict[str, Callable[[Any], bool]] = {
+    "in [0, 1]": lambda x: 0 <= x <= 1,
+    "0 or a finite number > 0": lambda x: x >= 0,
+    "a finite number >= 0": lambda x: x >= 0,
+    "a finite number > 0": lambda x: x > 0,
+    "a finite number": lambda x: True,
+}
 
 
 def accepted(name: str, value: Any) -> bool:
@@ -115,17 +132,17 @@ def accepted(name: str, value: Any) -> bool:
     return True
 
 
-REALS = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty")
+REALS = [name for name, one in BY_NAME.items() if isinstance(one, FloatParameter)]
 
 
-@given(st.sampled_from([*REALS, "presence_penalty"]), st.floats())
+@given(st.sampled_from(REALS), st.floats())
 def test_any_float(name: str, value: float) -> None:
     assert accepted(name, value) == in_range(name, value)
     assert accepted(name, np.array([0.5, value])) == in_range(name, value)
     assert accepted(name, [0.5, value]) == in_range(name, value)
 
 
-@pytest.mark.parametrize("name", REALS)
+@each("name", REALS)
 @pytest.mark.parametrize(
     "border", [-(2.0**-150), 2.0**-150, 1 + 2.0**-24, 2.0**128 - 2.0**103, 3.4028234663852886e38]
 )

@@ -78,7 +78,7 @@ ERROR_CASES = [
         {"topk": 3},
         TypeError,
         "`topk` must be a field of SamplingParams, and is not "
-        "(the fields are temperature, top_k, top_p, min_p, typical_p, ",
+        "(the fields are temperature, top_k, top_p, min_p, ",
     ),
     sampler_error(
         {"params": SamplingParams()}, TypeError, "is not (pass it first, without a name)"
