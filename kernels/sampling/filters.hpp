@@ -65,7 +65,7 @@ inline float threshold_of(KeptSet& kept, Op op, float value) {
 }
 
 inline void filter_threshold(KeptSet& kept, Op op, float value) {
-  constexpr float kHighest = -0x1p-100f;  // keeps all tokens whose logit is m
+  constexpr float kHighest = -0x1p-36f;  // keeps all tokens whose logit is m
   const float threshold = threshold_of(kept, op, value);
   if (threshold == kNoThreshold) return;
   const float y = threshold < kHighest ? threshold : kHighest;

@@ -108,11 +108,11 @@ class ExponentSums {
     low_ += multiply_pairs((Uints)(masses.low & 0x7FFFF), k);
   }
 
-  // The mean exponent, at most -2^-100, where the masses add up to `total`.
+  // The mean exponent, at most -2^-36, where the masses add up to `total`.
   float mean(uint64_t total) const {
     const double sum = as_double(sum_lanes(high_)) * 0x1p19 + as_double(sum_lanes(low_));
     const float mean = static_cast<float>(-(sum / (as_double(total) * 0x1p16)));
-    return mean < -0x1p-100f ? mean : -0x1p-100f;
+    return mean < -0x1p-36f ? mean : -0x1p-36f;
   }
 
  private:

@@ -127,8 +127,8 @@ def test_an_interrupted_use_leaves_the_sampler_to_other_threads() -> None:
     try:
         with ThreadPoolExecutor(1) as another:
             for i in range(2_000):
-                signal.setitimer(signal.ITIMER_REAL, 2e-5 + i % 97 * 1e-6)
                 try:
+                    signal.setitimer(signal.ITIMER_REAL, 2e-5 + i % 97 * 1e-6)
                     while True:
                         sampler(row, mask=ALLOW_ALL)
                         sampler.accept([1, 2])

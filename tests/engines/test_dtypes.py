@@ -108,7 +108,7 @@ def answers(result: SampleResult) -> list[Any]:
     return [np.asarray(field).tolist() for field in (*fields, *more)]
 
 
-@each("make", FORMS)
+@pytest.mark.parametrize("make", FORMS)
 def test_equal_values_have_equal_answers(engine: Engine, make: Callable[..., Any]) -> None:
     how = {**SETTINGS, "engine": engine.name, "isa": engine.isa}
     expected = answers(sample(HALVES, **how))

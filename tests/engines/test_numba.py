@@ -115,8 +115,8 @@ def test_no_multiply_and_add_is_fused() -> None:
         for top_p in (0.5, 0.9999):
             for temperature in (1.0, 0.2):
                 how = {"top_p": top_p, "temperature": temperature, "reduction": mode}
-                how |= {"typical_p": 0.5, "top_n_sigma": 2.0}
                 fastsample.sample(rows, **how, engine="numba")
+                fastsample.sample(rows, **how, typical_p=0.5, top_n_sigma=2.0, engine="numba")
     loops = {mass.running_mass, mass.write_powers, select.select, draws.draw}
     loops |= {fixed.running_sum, fixed.write_powers_to, fixed.draw_floats, fixed.near_sum}
     loops |= {band.deviation_sums, band.information_sums, band.nearest, band.band_ends}

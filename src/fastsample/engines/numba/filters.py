@@ -20,7 +20,7 @@ from .ordinal import ALL, sort_key
 from .row import Row, Scaling, nucleus_target
 from .settings import RowParams
 
-_HIGHEST = np.float32(-(2.0**-100))
+_HIGHEST = np.float32(-(2.0**-36))
 
 scale_of = lru_cache(maxsize=256)(scale)
 

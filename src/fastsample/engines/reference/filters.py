@@ -94,7 +94,7 @@ def _keep_mass(kept: _Kept, v: float) -> Interval:
 # ---------------------------------------------------------------- the THRESHOLD ops
 
 _SLACK = 2.0**-19
-_HIGHEST = np.float32(-(2.0**-100))
+_HIGHEST = np.float32(-(2.0**-36))
 
 
 def _log2(v: float) -> float:

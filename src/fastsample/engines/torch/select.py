@@ -17,7 +17,7 @@ from .threshold_search import search
 
 _LARGEST_DEVIATION = 2.0**20 - 1
 _LOW_BITS = 19
-_BELOW_ZERO = -(2.0**-100)
+_BELOW_ZERO = -(2.0**-36)
 """The largest threshold and center: a denormal y is as far from them as 0."""
 
 

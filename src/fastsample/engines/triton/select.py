@@ -14,7 +14,7 @@ OP_COUNT = tl.constexpr(int(Op.COUNT))
 OP_MASS = tl.constexpr(int(Op.MASS))
 OP_THRESHOLD = tl.constexpr(int(Op.THRESHOLD))
 OP_THRESHOLD_OF_TOTAL = tl.constexpr(int(Op.THRESHOLD_OF_TOTAL))
-_BELOW_ZERO = tl.constexpr(-(2.0**-100))
+_BELOW_ZERO = tl.constexpr(-(2.0**-36))
 
 
 @triton.jit
