@@ -23,7 +23,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from fastsample.engines.torch.batch import TensorRequest
-from fastsample.engines.torch.penalties import LogitsProcessors
+from fastsample.engines.torch.penalties import TensorProcessors
 from fastsample.engines.triton import (
     batch,
     block_max,
@@ -50,7 +50,7 @@ def kind_of(parameter: Any, value: Any) -> str:
 
 
 def is_compiled_in(parameter: Any, value: Any) -> bool:
-    """Tell whether an argument is a constant of what is compiled; a 1 is, as a launch has it."""
+    """Whether an argument is a compiled constant; a 1 is, as in a launch."""
     if parameter.is_constexpr or value is None:
         return True
     is_one = isinstance(value, int) and value == 1
@@ -58,13 +58,13 @@ def is_compiled_in(parameter: Any, value: Any) -> bool:
 
 
 class Launches:
-    """Every kernel that was to be launched, once for each way that it is compiled."""
+    """Every kernel that was to be launched, once for each of its compiled forms."""
 
     def __init__(self) -> None:
         self.found: dict[str, tuple[ASTSource, int]] = {}
 
     def launch(self, kernel: Any, grid: Any, *args: Any, num_warps: int = 4) -> None:
-        """Stand for `triton_rule.launch.launch`."""
+        """Replace `engines.triton.launch.launch`."""
         signature, constants = {}, {}
         for parameter, value in zip(kernel.params, args, strict=True):
             if is_compiled_in(parameter, value):
@@ -77,17 +77,17 @@ class Launches:
 
 
 def draws(dtypes: list[str], vocabulary: int, top_ks: list[int]) -> Launches:
-    """Draw in some dtypes from heads and whole rows, by settings that rows share or not.
+    """Draw in some dtypes on both paths, with numbers that rows share or not.
 
     With a vocabulary of 1 all is 1 that can be: rows, draws and steps.
     """
     n_rows, n_draws = (1, 1) if vocabulary == 1 else (3, 2)
     launches = Launches()
-    for room in (batch, topk_path, prepare_params, block_max, full_vocab_path):
-        if getattr(room, "launch", None) is launch:
-            room.launch = launches.launch
+    for module in (batch, topk_path, prepare_params, block_max, full_vocab_path):
+        if getattr(module, "launch", None) is launch:
+            module.launch = launches.launch
     batch.check_device = lambda device: None
-    none = LogitsProcessors(None, None, None, None, None, (-1, -3, -3))
+    none = TensorProcessors(None, None, None, None, None, (-1, -3, -3))
     for dtype in dtypes:
         values = torch.zeros((n_rows, vocabulary), dtype=getattr(torch, dtype))
         for top_k in top_ks:
@@ -140,9 +140,9 @@ def compiled(source: ASTSource, num_warps: int, capability: int) -> dict[str, An
 if __name__ == "__main__":
     dtypes, capabilities = (argument.split(",") for argument in sys.argv[1:3])
     made = draws(dtypes, int(sys.argv[3]), [int(top_k) for top_k in sys.argv[4].split(",")])
-    told = [
+    results = [
         {"name": name, "capability": int(number), **compiled(*source, int(number))}
         for number in capabilities
         for name, source in made.found.items()
     ]
-    json.dump(told, sys.stdout)
+    json.dump(results, sys.stdout)

@@ -66,27 +66,27 @@ def same(expected: Any, found: Any) -> None:
 @pytest.mark.parametrize(("engine", "chain"), CASES)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_answers_are_natives(engine: str, chain: str, dtype: str) -> None:
-    how = {**CHAINS[chain], "seed": 3, "position": 1, "stream": "row"}
+    options = {**CHAINS[chain], "seed": 3, "position": 1, "stream": "row"}
     for count, vocabulary in ((5, 65), (33, 20_001), (2, 151_936)):
         rows = rows_of(count, vocabulary).to(getattr(torch, dtype))
         for outputs in (
             {"n": 3},
             {"logprobs": 4, "logprobs_mode": ("raw", "tempered", "processed")},
         ):
-            found = fastsample.sample(rows.cuda(), **how, **outputs, engine=engine)
-            same(fastsample.sample(rows, **how, **outputs), found)
+            found = fastsample.sample(rows.cuda(), **options, **outputs, engine=engine)
+            same(fastsample.sample(rows, **options, **outputs), found)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("engine", "chain"), CASES)
 def test_a_million_rows(engine: str, chain: str) -> None:
     """Of each engine, in all chains together; seeds, streams and positions differ by row."""
-    at_once, turns = 4_096, -(-(10**6) // (4_096 * len(CHAINS)))
-    for turn in range(turns):
-        rows = rows_of(at_once, 1_000 + turn, turn)
-        how = {**CHAINS[chain], "seed": turn, "position": range(at_once), "stream": "row"}
-        found = fastsample.sample(rows.cuda(), **how, engine=engine)
-        same(fastsample.sample(rows, **how), found)
+    at_once, batches = 4_096, -(-(10**6) // (4_096 * len(CHAINS)))
+    for number in range(batches):
+        rows = rows_of(at_once, 1_000 + number, number)
+        options = {**CHAINS[chain], "seed": number, "position": range(at_once), "stream": "row"}
+        found = fastsample.sample(rows.cuda(), **options, engine=engine)
+        same(fastsample.sample(rows, **options), found)
 
 
 @pytest.mark.parametrize(("engine", "chain"), CASES)
@@ -94,26 +94,26 @@ def test_no_call_waits(engine: str, chain: str) -> None:
     """Numbers of the host, equal and by row, and of the device."""
     rows = rows_of(4, 3_000).cuda()
     tensors = {"seed": torch.arange(4).cuda(), "position": torch.arange(4).cuda()}
-    ways = [
+    rngs = [
         {"seed": 3, "position": 1, "stream": "row"},
         {"seed": np.arange(4), "position": range(4)},
         tensors,
     ]
-    for way in ways:
-        how = {**CHAINS[chain], **way, "engine": engine}
-        fastsample.sample(rows, **how)  # what is compiled or loaded the first time may wait
+    for rng in rngs:
+        options = {**CHAINS[chain], **rng, "engine": engine}
+        fastsample.sample(rows, **options)  # what is compiled or loaded the first time may wait
         torch.cuda.set_sync_debug_mode("error")
         try:
-            found = fastsample.sample(rows, **how)
+            found = fastsample.sample(rows, **options)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        same(fastsample.sample(rows.cpu(), **_of_host(how)), found)
+        same(fastsample.sample(rows.cpu(), **_of_host(options)), found)
 
 
-def _of_host(how: dict[str, Any]) -> dict[str, Any]:
+def _of_host(options: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value.cpu().numpy() if isinstance(value, torch.Tensor) else value
-        for name, value in how.items()
+        for name, value in options.items()
         if name != "engine"
     }
 
@@ -128,8 +128,8 @@ def test_a_graph_moves_on(chain: str) -> None:
     out = torch.empty_like(position)
 
     def step() -> None:
-        how = {**CHAINS[chain], "seed": seed, "position": position, "stream": 0}
-        fastsample.sample(rows, **how, engine="triton", out=out)
+        options = {**CHAINS[chain], "seed": seed, "position": position, "stream": 0}
+        fastsample.sample(rows, **options, engine="triton", out=out)
         position.add_(1)
 
     step()  # compiles
@@ -137,11 +137,11 @@ def test_a_graph_moves_on(chain: str) -> None:
     with torch.cuda.graph(graph):
         step()
     seen = []
-    for turn in range(1, 6):
-        rows.copy_(rows_of(6, 20_000, turn))
+    for number in range(1, 6):
+        rows.copy_(rows_of(6, 20_000, number))
         graph.replay()
-        how = {**CHAINS[chain], "seed": np.arange(6), "position": turn, "stream": 0}
-        expected = fastsample.sample(rows_of(6, 20_000, turn), **how).tokens
+        options = {**CHAINS[chain], "seed": np.arange(6), "position": number, "stream": 0}
+        expected = fastsample.sample(rows_of(6, 20_000, number), **options).tokens
         assert out.tolist() == expected.tolist()
         seen.append(tuple(out.tolist()))
     assert len(set(seen)) == 5
@@ -155,16 +155,16 @@ def test_a_graph_updates_its_outputs() -> None:
     outputs = {**USUAL, "stream": 0, "logprobs": 3, "presence_penalty": 0.5}
 
     def step() -> Any:
-        how = {"seed": seed, "position": position, "output": output}
-        return fastsample.sample(rows, **outputs, **how, engine="triton")
+        options = {"seed": seed, "position": position, "output": output}
+        return fastsample.sample(rows, **outputs, **options, engine="triton")
 
     step()  # compiles
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found = step()
-    for turn in range(1, 4):
-        rows.copy_(rows_of(6, 20_000, turn))
-        position.fill_(turn)
+    for number in range(1, 4):
+        rows.copy_(rows_of(6, 20_000, number))
+        position.fill_(number)
         graph.replay()
-        how = {"seed": np.arange(6), "position": turn, "output": output.tolist()}
-        same(fastsample.sample(rows_of(6, 20_000, turn), **outputs, **how), found)
+        options = {"seed": np.arange(6), "position": number, "output": output.tolist()}
+        same(fastsample.sample(rows_of(6, 20_000, number), **outputs, **options), found)

@@ -21,8 +21,8 @@ from torch._dynamo.testing import CompileCounter  # noqa: E402
 
 B, V = 6, 700
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
-THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
-PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
+ENGINE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+RNG: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
 
 
 def rows(n_rows: int) -> torch.Tensor:
@@ -33,8 +33,8 @@ def written(logits: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
     """A loop that samples: every token changes the next row."""
     tokens = []
     for _ in range(3):
-        how = {**USUAL, **THERE, **PLACE, "position": position}
-        tokens.append(sample(logits, **how).tokens)
+        options = {**USUAL, **ENGINE, **RNG, "position": position}
+        tokens.append(sample(logits, **options).tokens)
         logits = logits + torch.nn.functional.one_hot(tokens[-1], V) * -0.5
         position = position + 1
     return torch.stack(tokens)
@@ -52,15 +52,15 @@ def test_a_loop_draws_the_same_at_every_batch_size(backend: str, sizes: tuple[in
     torch._dynamo.reset()
     compiled = torch.compile(written, fullgraph=True, backend=backend)
     for n_rows in sizes:
-        given = rows(n_rows), torch.arange(n_rows)
-        assert compiled(*given).tolist() == written(*given).tolist()
+        args = rows(n_rows), torch.arange(n_rows)
+        assert compiled(*args).tolist() == written(*args).tolist()
 
 
 def test_no_warnings_of_our_code() -> None:
     torch._dynamo.reset()
 
     def with_fresh_seed(logits: torch.Tensor) -> torch.Tensor:
-        return sample(logits, logprobs=2, **USUAL, **PLACE, **THERE).top_tokens
+        return sample(logits, logprobs=2, **USUAL, **RNG, **ENGINE).top_tokens
 
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -70,7 +70,7 @@ def test_no_warnings_of_our_code() -> None:
 
 def test_a_fresh_seed_is_refused() -> None:
     def fresh(logits: torch.Tensor) -> torch.Tensor:
-        return sample(logits, **THERE).tokens
+        return sample(logits, **ENGINE).tokens
 
     with pytest.raises(Exception, match="`seed` must be given in compiled code"):
         torch.compile(fresh, fullgraph=True)(rows(B))
@@ -80,7 +80,7 @@ def sampling(**names: Any) -> Callable[..., torch.Tensor]:
     """A function of the logits and of what changes from call to call."""
 
     def function(logits: torch.Tensor, **changing: Any) -> torch.Tensor:
-        return sample(logits, **{**PLACE, **names, **changing}, **THERE).tokens
+        return sample(logits, **{**RNG, **names, **changing}, **ENGINE).tokens
 
     return function
 
@@ -89,6 +89,7 @@ CHANGING: dict[str, list[dict[str, Any]]] = {
     "position": [{"position": position} for position in range(5)],
     "temperature": [{"temperature": 0.5 + 0.1 * step} for step in range(5)],
     "top_k": [{"top_k": count} for count in (1, 5, 9, 2000, 0)],
+    "typical_p": [{"typical_p": 0.2 + 0.1 * step, "top_n_sigma": 1.5} for step in range(5)],
     "tensors": [
         {"temperature": torch.full((n,), 0.8), "top_k": torch.full((n,), 9)} for n in (6, 4, 5, 3)
     ],

@@ -25,12 +25,12 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
 from fastsample.engines.torch.batch import sample as sample_batch  # noqa: E402
-from fastsample.engines.torch.penalties import LogitsProcessors  # noqa: E402
+from fastsample.engines.torch.penalties import TensorProcessors  # noqa: E402
 from fastsample.engines.torch.prepare_params import FIXED  # noqa: E402
 from fastsample.params.ops import Op  # noqa: E402
 
 B, V = 6, 700
-THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+ENGINE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
 USUAL_OPS = (Op.SCALE, Op.COUNT, Op.MASS, Op.THRESHOLD)
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 MODES = ("raw", "tempered", "processed")
@@ -39,6 +39,9 @@ SETTINGS = {
     "top_k": [3, -1, 0, 7, 2000, 50],
     "top_p": [0.5, 0.75, 1.0, 0.25, 0.9, 0.99],
     "min_p": [0.0, 0.1, 0.02, 0.0, 1.0, 0.001],
+    "typical_p": [0.9, 1.0, 0.3, 0.6, 1.0, 0.99],
+    "epsilon_cutoff": [0.0, 0.1, 3e-4, 0.002, 0.0, 0.001],
+    "top_n_sigma": [1.5, 0.0, 2.0, 1.0, 0.0, 3.0],
     "min_keep": [1, 2, 3, 1, 9, 1],
     "repetition_penalty": [1.0, 1.2, 0.8, 1.5, 1.0, 2.0],
     "frequency_penalty": [0.0, 0.1, -0.5, 0.0, 0.3, 0.2],
@@ -71,7 +74,7 @@ def seeds_of(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> None:
-    """Hold a result to another, field by field."""
+    """Compare two results, field by field."""
     for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):
         expected, found = getattr(one, name), getattr(other, name)
         if expected is None:
@@ -91,10 +94,10 @@ def same(one: Any, other: Any) -> None:
 )
 def test_settings_of_the_host(logits: torch.Tensor, dtype: str, outputs: dict[str, Any]) -> None:
     logits = logits.to(getattr(torch, dtype))
-    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **outputs}
-    same(sample(logits, **how), sample(logits, **how, **THERE))
-    one = {**how, "stream": 9}
-    same(sample(logits[2], **one), sample(logits[2], **one, **THERE))
+    options = {**USUAL, "seed": 3, "position": 1, "stream": "row", **outputs}
+    same(sample(logits, **options), sample(logits, **options, **ENGINE))
+    one = {**options, "stream": 9}
+    same(sample(logits[2], **one), sample(logits[2], **one, **ENGINE))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_settings_of_the_host(logits: torch.Tensor, dtype: str, outputs: dict[st
 )
 def test_settings_that_are_tensors(logits: torch.Tensor, names: tuple[str, ...]) -> None:
     """All of them, or some with the others on the host; bias, mask and histories too."""
-    given = {
+    outputs = {
         "mask": torch.rand(B, V, generator=torch.manual_seed(1)) < 0.8,
         "logprobs": 2,
         "logprobs_mode": MODES,
@@ -110,48 +113,48 @@ def test_settings_that_are_tensors(logits: torch.Tensor, names: tuple[str, ...])
     }
     lists = {"prompt": [[1, 2], [3], [], [9], [1], [2]], "output": [row[:2] for row in HISTORY]}
     lists["output"][2] = [3]
-    expected = sample(logits, **seeds_of(SETTINGS), **given, **lists)
+    expected = sample(logits, **seeds_of(SETTINGS), **outputs, **lists)
     on_device = {**seeds_of(SETTINGS), **{name: tensors(SETTINGS)[name] for name in names}}
-    same(expected, sample(logits, **on_device, **given, **lists, **THERE))
+    same(expected, sample(logits, **on_device, **outputs, **lists, **ENGINE))
 
 
 def test_adjustments_that_are_tensors(logits: torch.Tensor) -> None:
-    how = {"repetition_penalty": 1.3, "frequency_penalty": 0.2, "presence_penalty": 0.1}
-    how |= {"seed": 3, "position": 1, "stream": "row", "frequency_scope": 3, "logprobs": 1}
+    options = {"repetition_penalty": 1.3, "frequency_penalty": 0.2, "presence_penalty": 0.1}
+    options |= {"seed": 3, "position": 1, "stream": "row", "frequency_scope": 3, "logprobs": 1}
     values = [1.0, -2.0, -np.inf, 1e-40]
     bits = np.random.default_rng(81).integers(-(2**31), 2**31, (B, -(-V // 32)), dtype=np.int32)
     lists: dict[str, Any] = {"prompt": HISTORY, "output": HISTORY[::-1], "mask": bits}
     lists["bias"] = ([5, 0, 2, 9], values)
     same(
-        sample(logits, **how, **lists),
+        sample(logits, **options, **lists),
         sample(
             logits,
-            **how,
+            **options,
             prompt=torch.tensor(PADDED),
             output=torch.tensor(PADDED[::-1]),
             mask=torch.from_numpy(bits),
             bias=(torch.tensor([5, 0, -1, 2, 9]), torch.tensor([1.0, -2.0, 7.0, -np.inf, 1e-40])),
-            **THERE,
+            **ENGINE,
         ),
     )
 
 
 def test_scalars_that_are_tensors(logits: torch.Tensor) -> None:
-    how = {"temperature": 0.7, "top_k": 9, "seed": 3, "position": 2, "stream": 5}
-    on_device = {name: torch.tensor(value) for name, value in how.items()}
+    options = {"temperature": 0.7, "top_k": 9, "seed": 3, "position": 2, "stream": 5}
+    on_device = {name: torch.tensor(value) for name, value in options.items()}
     # float32 tensors hold what the rule rounds to.
-    same(sample(logits[0], **how), sample(logits[0], **on_device, **THERE))
+    same(sample(logits[0], **options), sample(logits[0], **on_device, **ENGINE))
 
 
 def test_an_array_and_a_raising_call_take_the_engine(logits: torch.Tensor) -> None:
-    how = {**USUAL, "seed": 3, "position": 1, "stream": "row"}
-    expected = sample(logits, **how).tokens.tolist()
-    assert sample(logits.numpy(), **how, engine="torch").tokens.tolist() == expected
-    assert sample(logits, **how, engine="torch").tokens.tolist() == expected
+    options = {**USUAL, "seed": 3, "position": 1, "stream": "row"}
+    expected = sample(logits, **options).tokens.tolist()
+    assert sample(logits.numpy(), **options, engine="torch").tokens.tolist() == expected
+    assert sample(logits, **options, engine="torch").tokens.tolist() == expected
     bad = logits.clone()
     bad[3, 5] = torch.nan
     with pytest.raises(ValueError, match="`logits` row 3 holds nan at token 5"):
-        sample(bad, **how, engine="torch")
+        sample(bad, **options, engine="torch")
 
 
 def test_a_sampler_takes_the_engine(logits: torch.Tensor) -> None:
@@ -166,24 +169,27 @@ def test_a_sampler_refuses_a_device_and_names_the_way_out(logits: torch.Tensor) 
 
 
 def test_a_fresh_seed_is_in_the_result(logits: torch.Tensor) -> None:
-    first = sample(logits, **THERE)
+    first = sample(logits, **ENGINE)
     again = sample(logits, seed=first.seed, position=0, stream="row")
     assert first.tokens.tolist() == again.tokens.tolist()
 
 
 def test_out(logits: torch.Tensor) -> None:
     out = torch.full((2 * B,), -5)
-    how = {"seed": 3, "position": 1, "stream": "row"}
-    result = sample(logits, **how, **THERE, out=out[::2])
+    options = {"seed": 3, "position": 1, "stream": "row"}
+    result = sample(logits, **options, **ENGINE, out=out[::2])
     assert result.tokens.data_ptr() == out.data_ptr()
-    assert out[::2].tolist() == sample(logits, **how).tokens.tolist()
+    assert out[::2].tolist() == sample(logits, **options).tokens.tolist()
     assert out[1::2].tolist() == [-5] * B
 
 
 def test_no_rows() -> None:
-    result = sample(torch.zeros(0, 5), seed=1, position=0, stream="row", **THERE, logprobs=2)
+    result = sample(torch.zeros(0, 5), seed=1, position=0, stream="row", **ENGINE, logprobs=2)
     assert result.tokens.shape == (0,)
     assert result.top_tokens.shape == (0, 2)
+    for temperature in ([], torch.ones(0)):
+        none = sample(torch.zeros(0, 5), temperature=temperature, seed=1, position=0, **ENGINE)
+        assert none.tokens.shape == (0,)
 
 
 # ---------------------------------------------------------------- bad rows and bad numbers
@@ -191,7 +197,7 @@ def test_no_rows() -> None:
 
 def test_bad_rows_are_marked(logits: torch.Tensor) -> None:
     logits[0, 3], logits[1, 4], logits[2] = torch.nan, torch.inf, -torch.inf
-    how = {
+    options = {
         **USUAL,
         "seed": 3,
         "position": 1,
@@ -199,8 +205,8 @@ def test_bad_rows_are_marked(logits: torch.Tensor) -> None:
         "logprobs": 2,
         "logprobs_mode": MODES,
     }
-    expected = sample(logits, **how, on_invalid="mark")
-    found = sample(logits, **how, **THERE)
+    expected = sample(logits, **options, on_invalid="mark")
+    found = sample(logits, **options, **ENGINE)
     same(expected, found)
     assert found.status.tolist() == expected.status.tolist() == [1, 1, 2, 0, 0, 0]
     assert found.status.dtype == torch.uint8
@@ -210,6 +216,9 @@ BAD: dict[str, Any] = {
     "temperature": [-1.0, np.nan, np.inf, 1e39],
     "top_p": [-0.1, 1.1, np.nan],
     "min_p": [-0.1, 1.1, np.nan],
+    "typical_p": [-0.1, 1.1, np.nan],
+    "epsilon_cutoff": [-0.1, 1.1, np.nan],
+    "top_n_sigma": [-0.1, np.inf, np.nan, 1e39],
     "top_k": [-2, -(2**63)],
     "min_keep": [0, -1],
     "repetition_penalty": [0.0, -1.0, np.inf, np.nan, 1e-50],
@@ -227,7 +236,7 @@ def test_bad_numbers_of_the_device_are_marked(logits: torch.Tensor, name: str) -
         column = tensors(SETTINGS)[name]
         column[4] = number
         expected = sample(logits, **settings)
-        found = sample(logits, **{**settings, name: column}, **THERE)
+        found = sample(logits, **{**settings, name: column}, **ENGINE)
         assert found.status.tolist() == [0, 0, 0, 0, Status.BAD_PARAM, 0], number
         assert found.tokens[4] == -1
         assert found.kept_count[4] == 0
@@ -236,26 +245,26 @@ def test_bad_numbers_of_the_device_are_marked(logits: torch.Tensor, name: str) -
 
 
 def test_bad_numbers_of_the_host_are_marked(logits: torch.Tensor) -> None:
-    how = {**seeds_of(SETTINGS), "temperature": [1.0, -1.0, 1.0, 1.0, 1.0, 1.0]}
-    assert sample(logits, **how, **THERE).status.tolist() == [0, 3, 0, 0, 0, 0]
+    options = {**seeds_of(SETTINGS), "temperature": [1.0, -1.0, 1.0, 1.0, 1.0, 1.0]}
+    assert sample(logits, **options, **ENGINE).status.tolist() == [0, 3, 0, 0, 0, 0]
 
 
 def test_bad_lists_of_the_device_are_marked(logits: torch.Tensor) -> None:
-    how = {"seed": 3, "position": 1, "stream": "row", "presence_penalty": 1.0}
+    options = {"seed": 3, "position": 1, "stream": "row", "presence_penalty": 1.0}
     history = torch.tensor(PADDED)
     history[1, 0], history[2, 1] = V, -2
-    assert sample(logits, **how, output=history, **THERE).status.tolist() == [0, 3, 3, 0, 0, 0]
+    assert sample(logits, **options, output=history, **ENGINE).status.tolist() == [0, 3, 3, 0, 0, 0]
     tokens = torch.arange(B * 2).view(B, 2)
     values = torch.zeros(B, 2)
     values[0, 1], values[1, 0], tokens[4, 1] = torch.inf, torch.nan, 8
     bias = (tokens, values)
-    assert sample(logits, **how, bias=bias, **THERE).status.tolist() == [3, 3, 0, 0, 3, 0]
+    assert sample(logits, **options, bias=bias, **ENGINE).status.tolist() == [3, 3, 0, 0, 3, 0]
 
 
 def test_a_filter_without_a_stage_is_marked(logits: torch.Tensor) -> None:
-    how = {"seed": 3, "position": 1, "stream": "row", "stages": ("temperature",)}
+    options = {"seed": 3, "position": 1, "stream": "row", "stages": ("temperature",)}
     top_k = torch.tensor([0, -1, 4, 0, 0, 0])
-    assert sample(logits, **how, top_k=top_k, **THERE).status.tolist() == [0, 0, 3, 0, 0, 0]
+    assert sample(logits, **options, top_k=top_k, **ENGINE).status.tolist() == [0, 0, 3, 0, 0, 0]
 
 
 # ---------------------------------------------------------------- no synchronisation
@@ -270,8 +279,8 @@ class OfTheDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = torch.utils._pytree.tree_leaves((args, kwargs))
-        devices = {one.device.type for one in given if isinstance(one, torch.Tensor)}
+        leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+        devices = {one.device.type for one in leaves if isinstance(one, torch.Tensor)}
         waits_not = func is torch.ops.aten._to_copy.default and kwargs.get("non_blocking")
         assert devices <= {"meta"} or devices == {"cpu"} or waits_not, (func, devices)
         assert "meta" not in str(kwargs.get("device")) or devices != {"cpu"} or waits_not, func
@@ -299,7 +308,7 @@ def full_request(ops: tuple[int, ...], of_host: torch.Tensor | None) -> TensorRe
         host_numbers=None,
         rng_position=rng_position,
         bad=None,
-        processors=LogitsProcessors(words, there(B, 4), bias, lists, lists, (-1, -3, 5)),
+        processors=TensorProcessors(words, there(B, 4), bias, lists, lists, (-1, -3, 5)),
         ops=ops,
         draws=2,
         modes=MODES,
@@ -337,8 +346,8 @@ def test_copies_from_the_host_are_counted() -> None:
 
 @pytest.mark.parametrize("outputs", [{}, {"logprobs": 2, "logprobs_mode": MODES}, {"n": 3}])
 def test_shapes_are_those_of_the_values(logits: torch.Tensor, outputs: dict[str, Any]) -> None:
-    how = {**USUAL, "seed": 3, "position": 1, "stream": "row", **outputs}
-    real, shape = sample(logits, **how), sample(logits.to("meta"), **how)
+    options = {**USUAL, "seed": 3, "position": 1, "stream": "row", **outputs}
+    real, shape = sample(logits, **options), sample(logits.to("meta"), **options)
     for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "status"):
         expected, found = getattr(real, name), getattr(shape, name)
         if expected is not None:
@@ -348,7 +357,7 @@ def test_shapes_are_those_of_the_values(logits: torch.Tensor, outputs: dict[str,
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use is here")
 def test_a_gpu_gives_the_same_tokens_without_synchronisation(logits: torch.Tensor) -> None:
-    how = {
+    options = {
         **USUAL,
         "seed": 3,
         "position": 1,
@@ -356,12 +365,12 @@ def test_a_gpu_gives_the_same_tokens_without_synchronisation(logits: torch.Tenso
         "logprobs": 2,
         "logprobs_mode": MODES,
     }
-    expected = sample(logits, **how)
+    expected = sample(logits, **options)
     there = logits.cuda()
-    sample(there, **how)
+    sample(there, **options)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        found = sample(there, **how)
+        found = sample(there, **options)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.torch
 
 B, V = 6, 700
 MODES = ("raw", "tempered", "processed")
-THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
-PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
+ENGINE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+RNG: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
 HISTORY = [[1, 2, 2], [], [699, 3], [5, 5, 5, 5], [0], [4, 0, 1]]
 CHAINS: dict[str, dict[str, Any]] = {
     "topk": {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05},
@@ -61,17 +61,17 @@ def logits_of_all_sizes() -> torch.Tensor:
 @pytest.mark.parametrize("state", STATES)
 def test_no_state_gives_another_token(state: str, chain: str) -> None:
     logits = logits_of_all_sizes()
-    how = {
-        **PLACE,
+    options = {
+        **RNG,
         **CHAINS[chain],
         "logprobs": 2,
         "logprobs_mode": MODES,
         "repetition_penalty": 1e30,
     }
-    how |= {"output": HISTORY, "bias": {3: 1e-40, 4: -1e-40, 5: 1.0}}
-    expected = sample(logits, **how)
+    options |= {"output": HISTORY, "bias": {3: 1e-40, 4: -1e-40, 5: 1.0}}
+    expected = sample(logits, **options)
     with STATES[state]():
-        found = sample(logits, **how, **THERE)
+        found = sample(logits, **options, **ENGINE)
     for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):
         one, other = getattr(expected, name), getattr(found, name)
         assert one.dtype == other.dtype, name
@@ -81,12 +81,12 @@ def test_no_state_gives_another_token(state: str, chain: str) -> None:
 def test_threads_do_not_meet() -> None:
     logits = logits_of_all_sizes()
     seeds = range(12)
-    expected = [sample(logits, **{**PLACE, "seed": seed}).tokens.tolist() for seed in seeds]
+    expected = [sample(logits, **{**RNG, "seed": seed}).tokens.tolist() for seed in seeds]
     found: dict[int, Any] = {}
 
     def draw_all(first: int) -> None:
         found[first] = [
-            sample(logits, **{**PLACE, "seed": seed}, **THERE).tokens.tolist() for seed in seeds
+            sample(logits, **{**RNG, "seed": seed}, **ENGINE).tokens.tolist() for seed in seeds
         ]
 
     threads = [threading.Thread(target=draw_all, args=(first,)) for first in range(4)]
@@ -102,7 +102,7 @@ def test_a_mapped_call_draws_for_each() -> None:
     logits, seeds = logits_of_all_sizes(), torch.arange(B)
 
     def one(row: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:
-        return sample(row, seed=seed, position=0, **THERE).tokens
+        return sample(row, seed=seed, position=0, **ENGINE).tokens
 
     found = torch.func.vmap(one)(logits, seeds)
     assert found.tolist() == sample(logits, seed=seeds, position=0).tokens.tolist()

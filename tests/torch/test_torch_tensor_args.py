@@ -33,8 +33,8 @@ NUMBERS = tuple(name for name, parameter in BY_NAME.items() if parameter.per_row
 SCOPES = tuple(scope.name for scope in PENALTY_SCOPES)
 
 BASELINE = next((engine for engine in TESTED_ENGINES if engine.is_native), Engine("reference"))
-THERE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
-PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
+ENGINE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
+RNG: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
 WHOLES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 B, V = 4, 300
 
@@ -55,9 +55,9 @@ def of(numbers: Any, dtype: str) -> torch.Tensor:
 @each("name", ["seed", "position", "stream", "top_k", "min_keep"])
 def test_integers_of_any_dtype(logits: torch.Tensor, name: str, dtype: str) -> None:
     for numbers in ([1, 2, 3, 100], 7):
-        how = {**PLACE, "top_p": 0.5, "top_k": 60, name: numbers}
-        expected = sample(logits, **how).tokens.tolist()
-        found = sample(logits, **{**how, name: of(numbers, dtype)}, **THERE)
+        options = {**RNG, "top_p": 0.5, "top_k": 60, name: numbers}
+        expected = sample(logits, **options).tokens.tolist()
+        found = sample(logits, **{**options, name: of(numbers, dtype)}, **ENGINE)
         assert (found.tokens.tolist(), found.status.tolist()) == (expected, [0] * B)
 
 
@@ -74,8 +74,8 @@ ENDS = [
 
 @pytest.mark.parametrize(("name", "dtype", "number"), ENDS)
 def test_the_last_integers(logits: torch.Tensor, name: str, dtype: str, number: int) -> None:
-    expected = sample(logits, **{**PLACE, name: [number] * B}).tokens.tolist()
-    found = sample(logits, **{**PLACE, name: of([number] * B, dtype)}, **THERE)
+    expected = sample(logits, **{**RNG, name: [number] * B}).tokens.tolist()
+    found = sample(logits, **{**RNG, name: of([number] * B, dtype)}, **ENGINE)
     assert found.tokens.tolist() == expected
 
 
@@ -97,24 +97,24 @@ def test_integers_past_their_ends_are_marked(
     """As they are errors where the host has them."""
     numbers = np.array([1, 1, number, 1], dtype)
     with pytest.raises(ValueError, match=f"`{name}` must be"):
-        sample(logits, **{**PLACE, name: numbers})
-    found = sample(logits, **{**PLACE, name: torch.from_numpy(numbers)}, **THERE)
+        sample(logits, **{**RNG, name: numbers})
+    found = sample(logits, **{**RNG, name: torch.from_numpy(numbers)}, **ENGINE)
     assert found.status.tolist() == [0, 0, 3, 0]
 
 
 def test_a_small_top_k_without_a_stage_is_marked(logits: torch.Tensor) -> None:
-    how = {**PLACE, "stages": ("temperature",), "top_k": of([0, 255, 0, 1], "uint8")}
-    assert sample(logits, **how, **THERE).status.tolist() == [0, 3, 0, 3]
+    options = {**RNG, "stages": ("temperature",), "top_k": of([0, 255, 0, 1], "uint8")}
+    assert sample(logits, **options, **ENGINE).status.tolist() == [0, 3, 0, 3]
 
 
 def test_tokens_of_any_dtype(logits: torch.Tensor) -> None:
-    expected = sample(logits, **PLACE, output=[[1, 2]] * B, presence_penalty=9.0).tokens.tolist()
+    expected = sample(logits, **RNG, output=[[1, 2]] * B, presence_penalty=9.0).tokens.tolist()
     for dtype in WHOLES:
         output = of([[1, 2]] * B, dtype)
-        found = sample(logits, **PLACE, output=output, presence_penalty=9.0, **THERE)
+        found = sample(logits, **RNG, output=output, presence_penalty=9.0, **ENGINE)
         assert found.tokens.tolist() == expected
     output = of([[1], [2**64 - 1], [2], [3]], "uint64")
-    assert sample(logits, **PLACE, output=output, **THERE).status.tolist() == [0, 3, 0, 0]
+    assert sample(logits, **RNG, output=output, **ENGINE).status.tolist() == [0, 3, 0, 0]
 
 
 # ---------------------------------------------------------------- reals
@@ -126,12 +126,12 @@ def test_reals_of_any_dtype(logits: torch.Tensor, dtype: str, flush: bool) -> No
     """Denormal ones too: a temperature of 1e-40 is above 0."""
     logits[:, ::2] = logits[:, 1::2]
     for name, numbers in {"temperature": [1e-40, 0.5, 1, 0], "min_p": [0.5, 1e-7, 0, 1]}.items():
-        given = torch.tensor(numbers, dtype=getattr(torch, dtype))
-        how = {**PLACE, "logprobs": 1, "logprobs_mode": MODES}
-        expected = sample(logits, **how, **{name: given.double().tolist()})
+        tensor = torch.tensor(numbers, dtype=getattr(torch, dtype))
+        options = {**RNG, "logprobs": 1, "logprobs_mode": MODES}
+        expected = sample(logits, **options, **{name: tensor.double().tolist()})
         torch.set_flush_denormal(flush)
         try:
-            found = sample(logits, **how, **{name: given}, **THERE)
+            found = sample(logits, **options, **{name: tensor}, **ENGINE)
         finally:
             torch.set_flush_denormal(False)
         assert found.kept_count.tolist() == expected.kept_count.tolist()
@@ -148,17 +148,17 @@ def test_a_bias_is_rounded_as_the_host_rounds_it(flush: bool) -> None:
         torch.tensor([2**54 + 2**30 + 1, -(2**54) - 2**30 - 1, 2**24 + 1, 0]),
     ):
         bias = {token: value for token, value in enumerate(values.tolist())}
-        how = {
+        options = {
             "temperature": 2.0**-126,
             "seed": 1,
             "position": 0,
             "logprobs": 4,
             "logprobs_mode": MODES,
         }
-        expected = sample(logits, **how, bias=bias)
+        expected = sample(logits, **options, bias=bias)
         torch.set_flush_denormal(flush)
         try:
-            found = sample(logits, **how, bias=(tokens, values), **THERE)
+            found = sample(logits, **options, bias=(tokens, values), **ENGINE)
         finally:
             torch.set_flush_denormal(False)
         assert found.top_tokens.tolist() == expected.top_tokens.tolist()
@@ -233,7 +233,7 @@ def check_mixture(seed: tuple[int, ...]) -> int:
     count = int(rng.integers(0, min(4, request.vocabulary)))
     expected = BASELINE.run(request, make_output(n_rows, modes=MODES, top_count=count))
     logits = in_type_of(torch.empty(0), np.array(request.values))
-    found = sample(logits, **mixture(rng, request), logprobs=count, logprobs_mode=MODES, **THERE)
+    found = sample(logits, **mixture(rng, request), logprobs=count, logprobs_mode=MODES, **ENGINE)
     for name, values in {**expected._asdict(), **expected.logprobs._asdict()}.items():
         if name not in ("tokens", "modes"):
             assert same_bits(values, getattr(found, name).numpy()), (seed, name)

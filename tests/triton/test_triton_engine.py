@@ -1,7 +1,7 @@
 """The Triton engine gives native's bits: random requests, wide and recorded rows, and `sample`.
 
 Without a GPU the kernels run in Triton's interpreter, which conftest.py asks for. Its time goes by
-operations, so few rows of whole vocabularies are held by day.
+operations, so few rows of large vocabularies are compared, and more in nightly tests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import tests.support.fast_interpreter  # noqa: E402, F401
 from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
-from fastsample.engines.torch.penalties import LogitsProcessors  # noqa: E402
+from fastsample.engines.torch.penalties import TensorProcessors  # noqa: E402
 from fastsample.engines.triton import (  # noqa: E402
     batch,
     block_max,
@@ -55,8 +55,8 @@ from fastsample.params.table import STAGES  # noqa: E402
 TRITON = Engine("triton")
 SUPPORTED = [chain for chain in CHAINS if TRITON.has_stages(set(chain) & set(STAGES))]
 COLUMNS = (1, 2, 63, 64, 65, 128, 200, 1000, 3001)
-THERE: dict[str, Any] = {"engine": "triton", "on_invalid": "mark"}
-PLACE: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
+ENGINE: dict[str, Any] = {"engine": "triton", "on_invalid": "mark"}
+RNG: dict[str, Any] = {"seed": 3, "position": 1, "stream": "row"}
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
 B, V = 6, 700
 
@@ -109,7 +109,7 @@ def test_totals_and_kept_sets_are_native_s(monkeypatch: pytest.MonkeyPatch) -> N
     """W itself, of which a log-probability may not show the last bits."""
     drawn = []
     draw = batch.draw
-    monkeypatch.setattr(batch, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
+    monkeypatch.setattr(batch, "draw", lambda *args: drawn.append(draw(*args)) or drawn[-1])
     values = np.random.default_rng(93).normal(size=(40, 500)).astype(np.float32) * 4
     for n_rows, top_k in ((40, 50), (4, 300)):
         temperatures = np.linspace(0.2, 3, n_rows)
@@ -129,7 +129,7 @@ def test_more_requests(part: int) -> None:
     compare_requests(TRITON, (92, part), COLUMNS, 600)
 
 
-# ---------------------------------------------------------------- whole vocabularies
+# ---------------------------------------------------------------- large vocabularies
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_equal_logits_are_in_ascending_token_order(size: int) -> None:
     """Every cut falls among ties: the tokens that stay are the lowest."""
     rows = torch.zeros(9, size)
     k = torch.tensor([1, 2, 15, 16, 17, 63, 64, 65, 256])
-    how = {"top_k": k.numpy(), **PLACE, "n": 40}
-    expected, found = sample(rows, **how), sample(rows, **how, **THERE)
+    options = {"top_k": k.numpy(), **RNG, "n": 40}
+    expected, found = sample(rows, **options), sample(rows, **options, **ENGINE)
     assert found.tokens.tolist() == expected.tokens.tolist()
     assert found.kept_count.tolist() == k.clamp_max(size).tolist()
 
@@ -179,7 +179,7 @@ def test_equal_logits_are_in_ascending_token_order(size: int) -> None:
 
 
 def same(one: Any, other: Any) -> None:
-    """Hold a result to another, field by field."""
+    """Compare two results, field by field."""
     for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):
         expected, found = getattr(one, name), getattr(other, name)
         if expected is None:
@@ -212,17 +212,17 @@ OUTPUTS: list[dict[str, Any]] = [
 def test_tensors(logits: Any, at: int) -> None:
     outputs = OUTPUTS[at]
     logits = logits.to((torch.float32, torch.bfloat16, torch.float16)[at % 3])
-    how = {**USUAL, **PLACE, **outputs, "presence_penalty": 0.5}
-    same(sample(logits, **how), sample(logits, **how, **THERE))
+    options = {**USUAL, **RNG, **outputs, "presence_penalty": 0.5}
+    same(sample(logits, **options), sample(logits, **options, **ENGINE))
 
 
 def test_strided_and_repeated_rows(logits: Any) -> None:
     for rows in (logits.T.contiguous().T, logits[:, ::3], logits[1:2].expand(4, V), logits[::2]):
-        same(sample(rows, **USUAL, **PLACE), sample(rows, **USUAL, **PLACE, **THERE))
+        same(sample(rows, **USUAL, **RNG), sample(rows, **USUAL, **RNG, **ENGINE))
 
 
 def test_numbers_that_are_tensors(logits: Any) -> None:
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "temperature": torch.tensor([0.5, 0.0, 1.0, 2.0, 0.8, 1e-40]),
         "top_k": torch.tensor([3, -1, 0, 7, 2000, 50]),
         "top_p": torch.tensor([0.5, 0.75, 1.0, 0.25, 0.9, 0.99]),
@@ -232,44 +232,44 @@ def test_numbers_that_are_tensors(logits: Any) -> None:
         "position": torch.tensor([0, 1, 2**40, 2**62, 4, 5]),
         "stream": torch.tensor([3, 2**32 - 1, 1, 0, 7, 8]),
     }
-    same(sample(logits, **how), sample(logits, **how, **THERE))
-    one = {name: value[3] for name, value in how.items()}
-    same(sample(logits[3], **one), sample(logits[3], **one, **THERE))
+    same(sample(logits, **options), sample(logits, **options, **ENGINE))
+    one = {name: value[3] for name, value in options.items()}
+    same(sample(logits[3], **one), sample(logits[3], **one, **ENGINE))
 
 
 def test_streams_and_seeds_by_row(logits: Any) -> None:
     for stream in ([5, 7, 9, 11, 13, 15], [5, 7, 9, 11, 13, 16], 2**32 - 1):
-        how = {**USUAL, **PLACE, "stream": stream}
-        same(sample(logits, **how), sample(logits, **how, **THERE))
+        options = {**USUAL, **RNG, "stream": stream}
+        same(sample(logits, **options), sample(logits, **options, **ENGINE))
 
 
 def test_bad_rows_and_numbers_are_marked(logits: Any) -> None:
     logits[0, 3], logits[1, 4], logits[2] = torch.nan, torch.inf, -torch.inf
     logits.view(torch.int32)[3, 9] = -0x3FFFFF  # a NaN below every number, by its bits
-    how = {**USUAL, **PLACE, "logprobs": 1, "logprobs_mode": MODES}
-    how["top_p"] = [0.9, 0.9, 0.9, 0.9, 1.5, 0.9]
+    options = {**USUAL, **RNG, "logprobs": 1, "logprobs_mode": MODES}
+    options["top_p"] = [0.9, 0.9, 0.9, 0.9, 1.5, 0.9]
     for top_k in (50, 0):
-        how["top_k"] = top_k
-        expected = sample(logits, **how, on_invalid="mark")
-        found = sample(logits, **how, **THERE)
+        options["top_k"] = top_k
+        expected = sample(logits, **options, on_invalid="mark")
+        found = sample(logits, **options, **ENGINE)
         same(expected, found)
         assert found.status.tolist() == expected.status.tolist() == [1, 1, 2, 1, 3, 0]
 
 
 def test_out_and_no_rows(logits: Any) -> None:
     out = torch.full((2 * B,), -5)
-    result = sample(logits, **USUAL, **PLACE, **THERE, out=out[::2])
+    result = sample(logits, **USUAL, **RNG, **ENGINE, out=out[::2])
     assert result.tokens.data_ptr() == out.data_ptr()
-    assert out[::2].tolist() == sample(logits, **USUAL, **PLACE).tokens.tolist()
-    assert sample(logits[:0], **PLACE, **THERE, logprobs=2).top_tokens.shape == (0, 2)
+    assert out[::2].tolist() == sample(logits, **USUAL, **RNG).tokens.tolist()
+    assert sample(logits[:0], **RNG, **ENGINE, logprobs=2).top_tokens.shape == (0, 2)
 
 
 def test_arrays_raising_calls_and_samplers(logits: Any) -> None:
-    expected = sample(logits, **USUAL, **PLACE).tokens.tolist()
-    assert sample(logits.numpy(), **USUAL, **PLACE, engine="triton").tokens.tolist() == expected
+    expected = sample(logits, **USUAL, **RNG).tokens.tolist()
+    assert sample(logits.numpy(), **USUAL, **RNG, engine="triton").tokens.tolist() == expected
     logits[3, 5] = torch.nan
     with pytest.raises(ValueError, match="`logits` row 3 holds nan at token 5"):
-        sample(logits, **USUAL, **PLACE, engine="triton")
+        sample(logits, **USUAL, **RNG, engine="triton")
     by_triton, by_other = (Sampler(seed=9, engine=name, **USUAL) for name in ("triton", None))
     for _ in range(3):
         assert by_triton(logits[:3]).tolist() == by_other(logits[:3]).tolist()
@@ -286,14 +286,14 @@ def test_the_host_chooses_the_topk_path(logits: Any, monkeypatch: pytest.MonkeyP
     draw = topk_path.draw
     monkeypatch.setattr(topk_path, "draw", lambda *args: (seen.append(args[4].topk), draw(*args)))
     for top_k in (1, topk_path.MAX_TOPK, topk_path.MAX_TOPK + 1):
-        sample(logits, **{**USUAL, "top_k": top_k}, **PLACE, **THERE)
+        sample(logits, **{**USUAL, "top_k": top_k}, **RNG, **ENGINE)
     assert seen == [1, topk_path.MAX_TOPK]
 
 
 def test_auto_is_torch(logits: Any) -> None:
     """Triton is chosen by name alone."""
     assert engines.resolve("triton").name == "triton"
-    assert sample(logits.to("meta"), **PLACE).tokens.device.type == "meta"
+    assert sample(logits.to("meta"), **RNG).tokens.device.type == "meta"
 
 
 MODULES = (prepare_params, block_max, topk_path, full_vocab_path)
@@ -306,7 +306,7 @@ def request_of(
     ops: tuple[int, ...],
     numbers: Any,
     rng_position: Any,
-    processors: LogitsProcessors,
+    processors: TensorProcessors,
     **changes: Any,
 ) -> TensorRequest:
     """A request of two draws, and of log-probabilities where there are logits processors."""
@@ -354,8 +354,8 @@ def test_kernels_are_launched_without_synchronisation(
     lists = there(B, 9)
     values = there(B, V, dtype=torch.bfloat16)
     for processors in (
-        LogitsProcessors(None, None, None, None, None, (-1, -3, -3)),
-        LogitsProcessors(there(B, 22, dtype=torch.int32), None, None, lists, lists, (-1, -3, 5)),
+        TensorProcessors(None, None, None, None, None, (-1, -3, -3)),
+        TensorProcessors(there(B, 22, dtype=torch.int32), None, None, lists, lists, (-1, -3, 5)),
     ):
         output = batch.sample(request_of(values, ops, numbers, rng_position, processors))
         assert {part.device.type for part in output} == {"meta"}
@@ -389,7 +389,7 @@ def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.M
         USUAL_OPS,
         torch.tensor([[1.2, 0.5, 0.25, 0.8, 1, 0.8, 50, 0.9, 0.05]] * rows, dtype=torch.float64),
         torch.tensor([[1, 2, 3]] * rows),
-        LogitsProcessors(None, None, None, lists, lists, (-1, -3, 5)),
+        TensorProcessors(None, None, None, lists, lists, (-1, -3, 5)),
         bad=torch.zeros(rows, dtype=torch.bool),
     )
     with Copies() as copies:
@@ -400,7 +400,7 @@ def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.M
 @pytest.mark.filterwarnings("ignore")  # torch warns of its own parts
 def test_compiled_code_takes_the_engine(logits: Any) -> None:
     def step(rows: Any, position: Any) -> Any:
-        return sample(rows, **USUAL, **{**PLACE, "position": position}, **THERE).tokens
+        return sample(rows, **USUAL, **{**RNG, "position": position}, **ENGINE).tokens
 
     torch._dynamo.reset()
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")

@@ -25,7 +25,7 @@ from fastsample.engines.torch.batch import TensorRequest, status_of  # noqa: E40
 from fastsample.engines.torch.draw import uniform_words  # noqa: E402
 from fastsample.engines.torch.full_vocab_path import AllTokens  # noqa: E402
 from fastsample.engines.torch.mass import SCALE_OF_ONE  # noqa: E402
-from fastsample.engines.torch.penalties import LogitsProcessors  # noqa: E402
+from fastsample.engines.torch.penalties import TensorProcessors  # noqa: E402
 from fastsample.engines.torch.prepare_params import Chain, RowParams, chain_of  # noqa: E402
 from fastsample.engines.torch.select import select  # noqa: E402
 from fastsample.engines.triton import (  # noqa: E402
@@ -72,7 +72,7 @@ def request_of(
         host_numbers=None,
         rng_position=torch.from_numpy(from_numpy.rng_position_of(plan)),
         bad=None,
-        processors=LogitsProcessors(None, None, None, None, None, (-1, -3, -3)),
+        processors=TensorProcessors(None, None, None, None, None, (-1, -3, -3)),
         ops=from_numpy.ops_of(plan),
         draws=draws,
         modes=(),
@@ -195,7 +195,7 @@ def test_more_random_batches() -> None:
 
 
 def test_the_tiles_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few ways, many launches: the interpreter takes other numbers, for speed."""
+    """Few parts, many launches: the interpreter has other tiles, for speed."""
     monkeypatch.setattr(full_vocab_path, "_tiles_of", lambda n_blocks: full_vocab_path._TILES)
     rng = np.random.default_rng(96)
     values = torch.from_numpy((rng.standard_normal((2, 1_100)) * 3).astype(np.float32))
@@ -322,7 +322,7 @@ def test_a_draw_is_so_many_launches(
     """As docs/gpu.md says, with the tiles of a device; the last is of numbers on the device."""
     made: list[Any] = []
     for module in (topk_path, prepare_params, block_max, full_vocab_path):
-        monkeypatch.setattr(module, "launch", lambda kernel, *rest, **how: made.append(kernel))
+        monkeypatch.setattr(module, "launch", lambda kernel, *rest, **options: made.append(kernel))
     monkeypatch.setattr(full_vocab_path, "_tiles_of", lambda n_blocks: full_vocab_path._TILES)
     request = request_of(torch.zeros(1, 9_000), make_plan(1, **settings), 9_000)
     chain = request.chain if known else chain_of(request.ops, None)

@@ -33,7 +33,7 @@ def on(array: Any) -> torch.Tensor:
 
 
 def run(kernel: Any, out: torch.Tensor, *args: Any, size: int | None = None) -> np.ndarray:
-    """Run a kernel of one program over whole tensors, and give what it wrote."""
+    """Run a kernel of one program over entire tensors, and return what it wrote."""
     size = out.numel() if size is None else size
     launch(kernel, (1,), out, *args, size, triton.next_power_of_2(size))
     return out.cpu().numpy()

@@ -27,7 +27,7 @@ from fastsample.engines.torch.from_numpy import (
     tensor_of,
 )
 from fastsample.engines.torch.operator import call
-from fastsample.engines.torch.penalties import LogitsProcessors
+from fastsample.engines.torch.penalties import TensorProcessors
 from fastsample.engines.torch.prepare_params import FIXED
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import make_logits_processors
@@ -142,7 +142,7 @@ def _request(rows: Rows, args: SampleArguments, engine: str) -> TensorRequest:
         bad += [] if found is None else [found]
     processors, found = _processors(rows, args.processors, scopes_of(plan))
     bad += found
-    chain = tuple(STAGES[code - 1] for code in bytes(plan["stages"][0]))
+    chain = tuple(STAGES[code - 1] for codes in plan["stages"][:1].tolist() for code in codes)
     numbers = _Table((*FIXED, *chain), numbers_of(plan), tensors, n_rows)
     rng_position = _Table(_RNG_POSITION, rng_position_of(plan), tensors, n_rows)
     if isinstance(values["stream"], str):
@@ -264,7 +264,7 @@ def _any(bad: list[Tensor], n_rows: int, device: torch.device) -> Tensor | None:
 
 def _processors(
     rows: Rows, values: dict[str, Any], scopes: tuple[int, ...]
-) -> tuple[LogitsProcessors, list[Tensor]]:
+) -> tuple[TensorProcessors, list[Tensor]]:
     """The logits processors on the device of the logits, and marks of rows they are bad for."""
     device = rows.values.device
     tensors = {name: value for name, value in values.items() if has_tensors(name, value)}
@@ -285,7 +285,7 @@ def _processors(
         else:
             fields[name], found = check_tokens(name, value, rows)
         bad.append(found)
-    return LogitsProcessors(**fields), bad
+    return TensorProcessors(**fields), bad
 
 
 # ---------------------------------------------------------------- the result

@@ -13,7 +13,7 @@ from .draw import uniform_words
 from .full_vocab_path import AllTokens
 from .logprobs import Drawn, logprobs
 from .ordinal import Rows, read, rows_of
-from .penalties import LogitsProcessors, process
+from .penalties import TensorProcessors, process
 from .prepare_params import Chain, RowParams, chain_of, copy_column, prepare_params
 from .select import KeptSet, RowTokens, select
 from .topk_path import TopTokens
@@ -38,7 +38,7 @@ class TensorRequest(NamedTuple):
         The bits of seed and position, and the stream; on the CPU or on the device of the values.
     bad : bool tensor of shape (B,), or None
         Rows that are not drawn from: a parameter is out of range.
-    processors : LogitsProcessors
+    processors : TensorProcessors
         On the device of the values.
     ops : tuple of int
         What each stage does, by `Op`.
@@ -56,7 +56,7 @@ class TensorRequest(NamedTuple):
     host_numbers: Tensor | None
     rng_position: Tensor
     bad: Tensor | None
-    processors: LogitsProcessors
+    processors: TensorProcessors
     ops: tuple[int, ...]
     draws: int
     modes: tuple[str, ...]

@@ -31,7 +31,7 @@ from .from_numpy import (
 )
 from .mass import exponent2, masses
 from .ordinal import read, rows_of, top_tokens
-from .penalties import LogitsProcessors
+from .penalties import TensorProcessors
 from .prepare_params import FIXED, prepare_params
 
 _LOGITS_AT_ONCE = 2**20
@@ -200,7 +200,7 @@ def _to(request: TensorRequest, device: torch.device) -> TensorRequest:
     """Copy what must be on the device of the logits there."""
     *parts, scopes = request.processors
     copies = (None if part is None else part.to(device) for part in parts)
-    processors = LogitsProcessors._make((*copies, scopes))
+    processors = TensorProcessors._make((*copies, scopes))
     return request._replace(values=request.values.to(device), processors=processors)
 
 

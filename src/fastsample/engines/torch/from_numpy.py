@@ -12,7 +12,7 @@ from torch import Tensor
 from fastsample.engines import contract
 from fastsample.params.table import PENALTY_SCOPES, RNG_POSITION
 
-from .penalties import LogitsProcessors
+from .penalties import TensorProcessors
 from .prepare_params import FIXED
 
 _RNG_POSITION = tuple(parameter.name for parameter in RNG_POSITION)
@@ -63,16 +63,16 @@ def _padded(lists: contract.TokenLists, rows: NDArray[np.int64]) -> tuple[Tensor
 
 def processors_of(
     processors: contract.LogitsProcessors | None, rows: NDArray[np.int64], scopes: tuple[int, ...]
-) -> LogitsProcessors:
+) -> TensorProcessors:
     """The logits processors of some rows, on the CPU."""
     if processors is None:
-        return LogitsProcessors(None, None, None, None, None, scopes)
+        return TensorProcessors(None, None, None, None, None, scopes)
     mask, bias, prompt, output = processors
     if mask is not None:
         mask = np.array(mask if len(mask) == 1 else mask[rows])
         mask = mask.view(np.int32) if mask.dtype == np.uint32 else mask
     tokens, values = (None, None) if bias is None else _padded(bias, rows)
-    return LogitsProcessors(
+    return TensorProcessors(
         None if mask is None else tensor_of(mask),
         tokens,
         values,

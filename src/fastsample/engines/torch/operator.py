@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .batch import TensorOutput, TensorRequest, sample
-from .penalties import LogitsProcessors
+from .penalties import TensorProcessors
 
 _SCHEMA = (
     "(Tensor values, SymInt vocabulary, Tensor numbers, Tensor? host_numbers, Tensor rng_position, "
@@ -39,9 +39,10 @@ def _arguments(request: TensorRequest) -> tuple[Any, ...]:
 def _request(arguments: tuple[Any, ...]) -> TensorRequest:
     """The request of these arguments."""
     *tensors, scopes, ops, draws, modes, top_count = arguments
-    processors = LogitsProcessors._make((*tensors[6:], tuple(scopes)))
-    how = (tuple(ops), draws, tuple(modes), top_count)
-    return TensorRequest._make((*tensors[:6], processors, *how))
+    processors = TensorProcessors._make((*tensors[6:], tuple(scopes)))
+    return TensorRequest._make(
+        (*tensors[:6], processors, tuple(ops), draws, tuple(modes), top_count)
+    )
 
 
 ENGINES: dict[str, Callable[[TensorRequest], TensorOutput]] = {"torch": sample}

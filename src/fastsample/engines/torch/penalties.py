@@ -17,7 +17,7 @@ from .mass import exact, to_float32
 _ALL, _PROMPT, _OUTPUT = -1, -2, -3
 
 
-class LogitsProcessors(NamedTuple):
+class TensorProcessors(NamedTuple):
     """What changes logits before the draw; each tensor may be None.
 
     Attributes
@@ -106,7 +106,7 @@ def _penalised(x: Tensor, counts: Tensor, which: int, penalty: Tensor) -> Tensor
     return torch.where(counts > 0, _nearest(changed), x)
 
 
-def process(logits: Tensor, processors: LogitsProcessors, penalties: tuple[Tensor, ...]) -> None:
+def process(logits: Tensor, processors: TensorProcessors, penalties: tuple[Tensor, ...]) -> None:
     """Mask, bias and penalise logits that `read` returned, in place."""
     mask, bias_tokens, bias, prompt, output, scopes = processors
     if mask is not None:
