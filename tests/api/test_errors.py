@@ -42,7 +42,7 @@ pytestmark = pytest.mark.smoke
 PACKAGE = Path(fastsample.__file__).parent
 KERNELS = Path(__file__).parents[2] / "kernels"
 OUT_OF_REACH: set[str] = {
-    *(() if torch_tensors else ("_tensor_memory", "require_cpu")),
+    *(() if torch_tensors else ("memory_of_tensor", "require_cpu")),
     *(() if cli else ("table", "read_rows", "read_row", "read_texts")),
     *(() if cli else ("bench", "check_outputs", "read_full_batches", "require_matplotlib")),
     *(() if internals.KNOWN else ("require_rounding_to_nearest",)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import doctest
 import importlib
 import inspect
@@ -15,6 +14,7 @@ import pytest
 
 import fastsample
 from fastsample.engines import is_installed
+from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES
 from tests.support.case_loop import CaseLoop
 
 PACKAGE = Path(fastsample.__file__).parent
@@ -200,14 +200,31 @@ def test_docstrings_explain_public_names() -> None:
                 assert [part for part in parts if part not in text] == []
 
 
-def test_signatures_have_the_fields_and_their_defaults() -> None:
+PLACES = {parameter.name for parameter in RNG_POSITION}
+PARAMETERS_OF = {
+    "sample": set(BY_NAME),
+    "kept_set": set(BY_NAME) - PLACES,
+    "filter_logits": set(BY_NAME) - PLACES,
+    "candidates": set(STAGES),
+    "SamplingParams": set(BY_NAME) - {"position", "stream"},
+}
+"""The parameters of the table that a public signature must have."""
+
+
+def test_signatures_have_the_parameters_of_the_table() -> None:
+    """Their names, defaults and order; a row of the table that a signature lacks is an error."""
+    order = [name for name in inspect.signature(fastsample.sample).parameters if name in BY_NAME]
     with CaseLoop() as cases:
-        for name in ("sample", "kept_set", "filter_logits"):
-            parameters = inspect.signature(getattr(fastsample, name)).parameters
-            for field in dataclasses.fields(fastsample.SamplingParams):
-                if name == "sample" or field.name != "seed":
-                    with cases.case(f"{name}({field.name}=)"):
-                        assert parameters[field.name].default == field.default
+        for function, names in PARAMETERS_OF.items():
+            parameters = inspect.signature(getattr(fastsample, function)).parameters
+            with cases.case(function):
+                assert [one for one in parameters if one in BY_NAME] == [
+                    one for one in order if one in names
+                ]
+                for name in names:
+                    assert parameters[name].default == BY_NAME[name].default, name
+                if "stages" in parameters:
+                    assert parameters["stages"].default == STAGES
 
 
 @pytest.mark.skipif(not is_installed("native"), reason="fastsample._native is not built")

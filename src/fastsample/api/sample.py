@@ -14,7 +14,7 @@ from fastsample.engines.contract import Draw, SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
 from fastsample.inputs.arrays import is_tensor
-from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits
+from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, memory_of_tensor
 from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
@@ -198,8 +198,10 @@ def sample(
         presence_scope,
         min_keep,
     )
+    is_array = type(logits) is np.ndarray
+    torch = not is_array and is_tensor(logits)
     device_engine = None
-    if type(logits) is not np.ndarray and is_tensor(logits):
+    if torch and not (engine is None and logits.is_cpu):
         device_engine = _device_engine(logits, engine, on_invalid)
     if (
         device_engine is None
@@ -212,9 +214,17 @@ def sample(
             )
         except (TypeError, ValueError, RuntimeError):
             draw = None  # the general path reports the error
-        result = None if draw is None else _draw(draw, logits, seed, position, stream)
-        if result is not None:
-            return result
+        drawn: Any = None
+        if draw is not None and is_array:
+            drawn = draw(logits, seed, position, 0 if stream is None else stream)
+        if draw is not None and drawn is None:
+            memory = memory_of_tensor(logits) if torch else memory_of_logits(logits)[0]
+            drawn = draw(memory, seed, position, 0 if stream is None else stream, True)
+            if drawn is not None and torch:
+                drawn = [as_caller_array(one, (), torch=True) for one in drawn]
+        if drawn is not None:
+            tokens, kept_count, status = drawn
+            return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
     params = dict(zip(_NAMES, values, strict=True))
     if device_engine is not None:
         from . import device
@@ -284,29 +294,11 @@ def _device_engine(tensor: Any, engine: Any, on_invalid: Any) -> str | None:
 
     On its device an invalid row is never an error, so for a tensor on the CPU it must be marked.
     """
-    is_cpu = tensor.is_cpu
-    if is_cpu and engine is None:
-        return None
     require_name("engine", engine)
     if engine in TENSOR_ENGINES:
         is_marked = isinstance(on_invalid, str) and on_invalid == "mark"
-        return str(engine) if is_marked or not is_cpu else None
-    return "torch" if engine in (None, "auto") and not is_cpu else None
-
-
-def _draw(draw: Draw, logits: Any, seed: Any, position: Any, stream: Any) -> SampleResult | None:
-    """Sample one row in a call that its engine has prepared; None where it declines."""
-    stream = 0 if stream is None else stream
-    drawn = draw(logits, seed, position, stream)
-    if drawn is None:
-        memory, torch = memory_of_logits(logits)
-        drawn = draw(memory, seed, position, stream, True)
-        if drawn is None:
-            return None
-        if torch:
-            drawn = tuple(as_caller_array(one, (), torch=True) for one in drawn)
-    tokens, kept_count, status = drawn
-    return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
+        return str(engine) if is_marked or not tensor.is_cpu else None
+    return "torch" if engine in (None, "auto") and not tensor.is_cpu else None
 
 
 @lru_cache(maxsize=256, typed=True)

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.engines.contract import LogprobRequest, SampleOutput, SampleRequest
+from fastsample.engines.contract import SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
-from fastsample.inputs.logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits
+from fastsample.inputs.logits import Rows, as_rows, memory_of_logits
 from fastsample.params.parameters import SamplingParams, check_position, replace_fields
 from fastsample.params.table import STREAM
 from fastsample.params.validation import check_reduction
 
 from .arguments import invalid_mask, parse_logprobs
+from .batch import Batch
 from .exclusive_use import ExclusiveUse
 from .latency import Latency
 from .result import SampleResult, as_caller_array, make_result, require_valid_rows
 from .sequences import (
-    Batch,
     Sequence,
     SequenceTable,
     parse_id,
@@ -262,10 +262,13 @@ class Sampler:
             if drawn is not None:
                 is_tensor = torch and memory.ndim == 2
                 return as_caller_array(drawn, drawn.shape, torch=True) if is_tensor else drawn
-        rows, _, output, _ = self._draw(logits, sequences, mask, bias)
+        started = perf_counter_ns()
+        rows = as_rows(logits, self._valid_vocab)
+        output = SampleOutput.empty(len(rows.values))
+        self._draw(started, rows, sequences, mask, bias, output)
         if not rows.shape:
             return int(output.tokens[0, 0])
-        return as_caller_array(output.tokens.copy(), rows.shape, torch=rows.torch)
+        return as_caller_array(output.tokens, rows.shape, torch=rows.torch)
 
     def sample(
         self,
@@ -307,9 +310,12 @@ class Sampler:
         >>> result.top_tokens, result.top_logprobs.round(3)
         (array([0, 1]), array([-1.386, -1.386]))
         """
-        rows, batch, output, logprob_request = self._draw(
-            logits, sequences, mask, bias, (logprobs, logprobs_mode, on_invalid)
-        )
+        started = perf_counter_ns()
+        rows = as_rows(logits, self._valid_vocab)
+        logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
+        marks_invalid = invalid_mask(on_invalid, 0) is not None
+        output = SampleOutput.empty(len(rows.values), kept_count=True, logprobs=logprob_request)
+        batch = self._draw(started, rows, sequences, mask, bias, output, marks_invalid)
         seed: Any
         if not self._table.is_dynamic:
             seed = self.seed
@@ -322,25 +328,16 @@ class Sampler:
 
     def _draw(
         self,
-        logits: Any,
+        started: int,
+        rows: Rows,
         sequences: Any,
         mask: Any,
         bias: Any,
-        result_options: tuple[Any, Any, Any] | None = None,
-    ) -> tuple[Rows, Batch, SampleOutput, LogprobRequest | None]:
-        """Draw a token for each row, and move its sequence on.
-
-        `result_options` are `logprobs`, `logprobs_mode` and `on_invalid`; without them the output
-        has tokens alone, in memory that the next call writes again.
-        """
-        started = perf_counter_ns()
-        rows = as_rows(logits, self._valid_vocab)
+        output: SampleOutput,
+        marks_invalid: bool = False,
+    ) -> Batch:
+        """Draw a token for each row, and append it to its sequence."""
         ids = parse_ids(sequences)
-        logprob_request = invalid = None
-        if result_options is not None:
-            logprobs, logprobs_mode, on_invalid = result_options
-            logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
-            invalid = invalid_mask(on_invalid, 0)
         with self._exclusive.begin():
             batch = self._batch_of(self._suspend(), ids, len(rows.values))
             batch.write_positions()
@@ -348,28 +345,27 @@ class Sampler:
             request = SampleRequest(
                 rows.values, rows.vocabulary, batch.plan, processors, self._reduction
             )
-            output = batch.tokens_only
-            if result_options is not None:
-                output = SampleOutput.empty(
-                    len(rows.values), kept_count=True, logprobs=logprob_request
-                )
             self._execution.sample(request, output)
-            if invalid is None:
+            if not marks_invalid:
                 require_valid_rows(request, output.status, rows.shape)
             tokens = output.tokens.ravel().tolist()
-            self._prepare(batch)
-            self._table.fix_rows(batch)
+            batch.prepare(
+                self._execution, self._valid_vocab, self._reduction, self._exclusive, self._latency
+            )
+            self._table.close(batch.ids, batch.sequences)
             batch.append(tokens)
             if not self._table.is_open:
                 self._resume(batch)
             if self._latency is not None:
                 drawn = len(tokens) - tokens.count(-1)
                 self._latency.record(perf_counter_ns() - started, drawn)
-        return rows, batch, output, logprob_request
+        return batch
 
     def _batch_of(self, last: Batch | None, ids: tuple[int, ...] | None, n_rows: int) -> Batch:
         """Return the batch of a call: that of the last one if it has the same sequences."""
-        batch = last if last is not None and last.ids == ids else self._table.batch(ids, n_rows)
+        batch = last
+        if batch is None or batch.ids != ids:
+            batch = Batch(ids, self._table.for_rows(ids, n_rows))
         if len(batch.sequences) != n_rows:
             raise ValueError(
                 f"`logits` must have {len(batch.sequences)} rows, one for each sequence, got "
@@ -377,24 +373,6 @@ class Sampler:
                 "with reset())"
             )
         return batch
-
-    def _prepare(self, batch: Batch) -> None:
-        """Let the engine prepare calls of a batch without logits processors."""
-        execution = self._execution
-        if execution.engine.make_step is None or batch.step is not None or batch.has_penalties:
-            return
-        batch.step = execution.engine.make_step(
-            batch.outputs,
-            batch.skipped,
-            self._valid_vocab or 0,
-            MAX_VOCABULARY,
-            batch.plan,
-            self._exclusive,
-            None if self._latency is None else self._latency.memory,
-            execution.isa,
-            execution.n_threads or 0,
-            self._reduction,
-        )
 
     def _suspend(self) -> Batch | None:
         """Take away the batch of the last call, so that no thread draws with its step."""

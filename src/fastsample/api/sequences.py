@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from array import array
 from copy import copy
-from itertools import compress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastsample.engines.contract import SampleOutput, Step
 from fastsample.engines.plan import make_plan
-from fastsample.inputs.logits import MAX_VOCABULARY, Rows
-from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
+from fastsample.inputs.logits import MAX_VOCABULARY
 from fastsample.inputs.tokens import is_nested, token_list
 from fastsample.params.parameters import (
     MAX_POSITION,
@@ -142,86 +138,6 @@ def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) 
     return Sequence(params, seed, stream, prompt, array("q"))
 
 
-class Batch:
-    """The sequences of one call's rows, in their order, and what a call of them needs.
-
-    Attributes
-    ----------
-    ids : tuple of int, or None for all sequences
-    sequences : list of Sequence
-    plan : array of PLAN, shape (B,)
-    outputs : list of array
-        The tokens of each sequence, to which a call appends.
-    skipped : list of int
-        By how much the position of each is larger than the length of its output.
-    has_penalties : bool
-        Whether a call reads the tokens of the sequences.
-    tokens_only : SampleOutput
-        Memory for calls that return tokens alone.
-    step : Step or None
-        A call that the engine has prepared for these sequences.
-    """
-
-    __slots__ = (
-        "_positions",
-        "has_penalties",
-        "ids",
-        "outputs",
-        "plan",
-        "sequences",
-        "skipped",
-        "step",
-        "tokens_only",
-    )
-
-    def __init__(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
-        self.ids = ids
-        self.sequences = sequences
-        self.plan: NDArray[np.void] = np.concatenate(
-            [make_plan(0), *(one._plan for one in sequences)]
-        )
-        self.outputs = [one._output for one in sequences]
-        self.skipped = [one._skipped for one in sequences]
-        self.has_penalties = any(_has_penalties(one.params) for one in sequences)
-        self.tokens_only = SampleOutput.empty(len(sequences))
-        self.step: Step | None = None
-        self._positions = self.plan["position"]
-
-    def write_positions(self) -> None:
-        """Write the position of every sequence into the plan."""
-        for b, (skipped, output) in enumerate(zip(self.skipped, self.outputs, strict=True)):
-            position = skipped + len(output)
-            if position > MAX_POSITION:
-                raise ValueError(
-                    f"`position` must be in [0, 2**64), got {position} (every position of this "
-                    "seed has been drawn; take another)"
-                )
-            self._positions[b] = position
-
-    def processors(self, rows: Rows, mask: Any, bias: Any) -> LogitsProcessors | None:
-        """Check a call's mask and bias, and add the tokens where a penalty reads them."""
-        if not self.has_penalties:
-            return make_logits_processors(rows, mask=mask, bias=bias)
-        # Copies: an array cannot grow while another holds its memory.
-        prompts = [np.array(one._prompt, np.int64) for one in self.sequences]
-        outputs = [np.array(output, np.int64) for output in self.outputs]
-        return make_logits_processors(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
-
-    def append(self, tokens: list[int]) -> None:
-        """Append a token to each output; -1 appends none."""
-        drawn = [token >= 0 for token in tokens]
-        # One call of C code: an interrupt comes before all of the appends or after all of them.
-        list(map(array.append, compress(self.outputs, drawn), compress(tokens, drawn)))
-
-
-def _has_penalties(params: SamplingParams) -> bool:
-    return (
-        params.repetition_penalty != 1.0
-        or params.frequency_penalty != 0.0
-        or params.presence_penalty != 0.0
-    )
-
-
 class SequenceTable:
     """The sequences of a sampler by number.
 
@@ -292,19 +208,19 @@ class SequenceTable:
             )
         return values[0]
 
-    def batch(self, ids: tuple[int, ...] | None, n_rows: int) -> Batch:
-        """Make the batch of a call with these sequences and this number of rows."""
+    def for_rows(self, ids: tuple[int, ...] | None, n_rows: int) -> list[Sequence]:
+        """Return the sequences of a call, widened to its rows if the table is open."""
         sequences = self.get(ids)
         if self.is_open and ids is None:
             sequences += [sequences[0]._on_stream(b) for b in range(1, n_rows)]
             del sequences[n_rows:]
-        return Batch(ids, sequences)
+        return sequences
 
-    def fix_rows(self, batch: Batch) -> None:
-        """Keep the continuations of the first batch that succeeds."""
-        if self.is_open and batch.sequences:
-            if batch.ids is None:
-                self._sequences = dict(enumerate(batch.sequences))
+    def close(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
+        """Keep the sequences of the first call that succeeds."""
+        if self.is_open and sequences:
+            if ids is None:
+                self._sequences = dict(enumerate(sequences))
             self.is_open = False
 
     def accept(self, sequences: list[Sequence], lists: list[array[int]]) -> None:

@@ -128,7 +128,7 @@ def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
     if type(value) is np.ndarray:
         return _readable(value, floats), False
     if is_tensor(value):
-        return _tensor_memory(value, floats), True
+        return memory_of_tensor(value, floats), True
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             f"`{name}` must be a plain array, got a masked one "
@@ -148,7 +148,7 @@ def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
     )
 
 
-def _tensor_memory(tensor: Any, floats: Floats) -> NDArray[Any]:
+def memory_of_tensor(tensor: Any, floats: Floats = LOGITS) -> NDArray[Any]:
     """Return the memory of a tensor, or refuse it.
 
     Reading an attribute of a tensor takes 50 ns: the cause of an error is looked for afterwards.

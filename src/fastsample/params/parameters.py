@@ -1,4 +1,4 @@
-"""SamplingParams, and the checks of a call's seed, position, stream, threads and draws."""
+"""`SamplingParams`, and checks of seed, position, stream, threads and draws."""
 
 from __future__ import annotations
 
@@ -27,53 +27,55 @@ MAX_POSITION = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to choose a token: scalars, checked when made, hashable, never changed.
+    """Sampling parameters of one sequence: immutable, hashable and checked.
 
     Parameters
     ----------
     temperature : float
         0, or finite and > 0. Logits are divided by it; 0 takes the top token and skips the filters.
     top_k : int
-        Keep the first `top_k` tokens, exactly that many.
+        Keep exactly this many top tokens.
     top_p : float
-        In [0, 1]. Keep the shortest head of the tokens whose mass reaches this share; at least one.
+        In [0, 1]. Keep the fewest top tokens whose probabilities sum to at least `top_p`, and at
+        least one: nucleus sampling.
     min_p : float
-        In [0, 1]. Keep tokens at least this probable, measured against the top token.
+        In [0, 1]. Keep tokens whose probability is at least `min_p` times that of the top token.
     typical_p : float
-        In [0, 1]. Keep the tokens whose information content is nearest to the entropy, as many as
-        reach this share of the mass. It may drop the top token.
+        In [0, 1]. Keep the tokens whose information content is nearest to the entropy, the fewest
+        whose probabilities sum to at least `typical_p`. This can remove the top token.
     epsilon_cutoff : float
         In [0, 1]. Keep tokens with at least this probability.
     top_n_sigma : float
-        Finite and >= 0. Keep tokens whose logit is at most this many standard deviations below the
-        top token's.
+        Finite and >= 0. Keep tokens whose logit is at most this many standard deviations of the
+        logits below the top one.
     seed : int or None
-        In [0, 2**64); NumPy's int64 is read as 64 bits. None: a fresh one from the system.
+        In [0, 2**64); int64 of NumPy is read as 64 bits. None draws a fresh one from the system.
     repetition_penalty : float
-        Finite and > 0. Divides the positive logits of the tokens in its scope, and multiplies the
-        others; once per token, however often it is there.
+        Finite and > 0. For each token in the scope, the logit is divided by it if positive, else
+        multiplied.
     frequency_penalty : float
-        Finite. Subtracted from a logit once for every time that the scope holds the token.
+        Finite. Subtracted from a logit once per occurrence of its token in the scope.
     presence_penalty : float
-        Finite. Subtracted from a logit once if the scope holds the token.
+        Finite. Subtracted from a logit if its token occurs in the scope.
     repetition_scope, frequency_scope, presence_scope : {"all", "prompt", "output"} or int
-        What the penalty looks at: prompt and output, one of them, or the last n tokens of both.
+        The tokens that a penalty counts: prompt and output, one of them, or the last n of both.
     min_keep : int
-        At least 1. Every filter keeps at least the first `min_keep` tokens that it is given.
+        At least 1. Every filter keeps at least this many of its top tokens.
     stages : tuple of str
-        The order in which the temperature and the filters act, each at most once. What is left out
-        must be off: a temperature of 1, a filter at its off value.
+        The order in which the temperature and the filters act, each at most once. A stage that is
+        left out must be off: a temperature of 1, a filter at its off value.
 
     Raises
     ------
     TypeError
-        A value that is not a number, or not an integer where one is needed; bool is neither.
+        A value of another type; bool is neither a number nor an integer.
     ValueError
-        A value outside its range, an unknown or repeated stage, or one that is missing.
+        A value out of range, an unknown or repeated stage, or a parameter that is on without its
+        stage.
 
     Notes
     -----
-    Each parameter, the value that it has when left out and the ones that switch it off:
+    Defaults, and the values that switch a parameter off:
 
     ==================  ========  ==============
     parameter           default   off
@@ -98,10 +100,9 @@ class SamplingParams:
 
     The default order of the stages is
     ``("top_n_sigma", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff")``.
-    Penalties act before all of them: repetition, frequency, presence. Tokens are ordered by logit,
-    the higher first, and equal logits by token, the lower first. The values of stages but top_k,
-    and the penalties, are rounded to float32 before use, and it is the rounded value that must be
-    in range: a top_p of 1 + 1e-9 is 1.
+    Penalties act before all stages: repetition, frequency, presence. Top tokens are those with the
+    largest logits, ties by ascending token. All values but integers are rounded to float32, and the
+    rounded value must be in range: a top_p of 1 + 1e-9 is 1.
 
     Examples
     --------
@@ -151,7 +152,7 @@ _NO_FIELDS = {
 
 
 def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> SamplingParams:
-    """Lay keywords over parameters, the defaults where `params` is None."""
+    """Replace fields of `params`, or of the defaults if it is None, by keywords."""
     if params is not None and not isinstance(params, SamplingParams):
         raise TypeError(
             f"`params` must be a SamplingParams, got {type(params).__name__} (pass a field by its "
@@ -166,7 +167,7 @@ def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> S
 
 
 def plan_fields(params: SamplingParams) -> dict[str, Any]:
-    """Give every field but the seed, as keywords of `make_plan`."""
+    """Return every field but the seed, as keywords of `make_plan`."""
     return {
         field.name: getattr(params, field.name)
         for field in fields(SamplingParams)
@@ -198,13 +199,13 @@ def check_draws(n: Any) -> int:
 def resolve_rng_position(
     n_rows: int, seed: Any, position: Any, stream: Any, bad: Bad | None = None
 ) -> tuple[Any, Any, Any]:
-    """Fill in seed, position and stream where they were left out; refuse what would repeat draws.
+    """Replace a seed, position and stream of None; refuse a call that would repeat draws.
 
     Returns
     -------
     seed : int, or a new uint64 array of shape (n_rows,)
-    position : the one given, or 0 with a fresh seed
-    stream : the one given, or 0, or "row" with a fresh seed
+    position : that of the call; 0 for None with a fresh seed
+    stream : that of the call; for None "row" with a fresh seed, else 0
     """
     if seed is None:
         position = 0 if position is None else position
@@ -212,8 +213,7 @@ def resolve_rng_position(
     if position is None:
         raise ValueError(
             "`position` must be given with `seed`, got None (pass how many tokens have been drawn "
-            "for this sequence, 0 for the first; a loop that leaves it out would draw with one "
-            "number for ever)"
+            "for this sequence, 0 for the first; a loop without it would repeat one random number)"
         )
     if per_row(seed):
         seeds = SEED.column(seed, n_rows, bad).astype(np.uint64)

@@ -18,11 +18,6 @@ def sampler_error(arguments: dict[str, Any], error: type[Exception], part: str) 
     return ErrorCase(lambda: Sampler(**arguments), error, part)
 
 
-def of_two(call: Callable[[Sampler], Any], error: type[Exception], part: str) -> ErrorCase:
-    """A call with a sampler of two sequences, 0 and 1."""
-    return ErrorCase(lambda: call(Sampler(TWO)), error, part)
-
-
 def of_one(call: Callable[[Sampler], Any], error: type[Exception], part: str) -> ErrorCase:
     return ErrorCase(lambda: call(Sampler()), error, part)
 
@@ -49,7 +44,7 @@ def call_while_in_use(sampler: Sampler) -> None:
 
 
 class Reentrant(Foreign):
-    """A mask that allows all tokens, and does something else while it is looked at."""
+    """A mask that allows all tokens, and calls a function when it is read."""
 
     def __init__(self, before: Callable[[], Any]) -> None:
         super().__init__(source=np.ones(3, bool))
@@ -67,6 +62,106 @@ def set_a_parameter(sampler: Sampler) -> None:
 def set_the_position(sampler: Sampler) -> None:
     sampler.position = 3
 
+
+def of_two() -> Sampler:
+    """A sampler of the sequences 0 and 1."""
+    return Sampler(TWO)
+
+
+OF_TWO: list[tuple[Callable[[Sampler], Any], type[Exception], str]] = [
+    (lambda s: s(ROWS), ValueError, "`logits` must have 2 rows, one for each sequence, got 4 ("),
+    (lambda s: s(ROWS[:2], sequences=[1]), ValueError, "`logits` must have 1 rows, one for each s"),
+    (
+        lambda s: s(ROWS[:2], sequences=[0, 7]),
+        ValueError,
+        "`sequences` must hold numbers of sequences, got 7 (`ids` has the numbers of all",
+    ),
+    (lambda s: s.sequence(2), ValueError, "`sequences` must hold numbers of sequences, got 2 ("),
+    (lambda s: s.remove(5), ValueError, "`sequences` must hold numbers of sequences, got 5 ("),
+    (
+        lambda s: s.reset(sequences=[0, 5]),
+        ValueError,
+        "`sequences` must hold numbers of sequences, got 5 (",
+    ),
+    (
+        lambda s: s.accept([1, 2], sequences=[0, 9]),
+        ValueError,
+        "`sequences` must hold numbers of sequences, got 9 (",
+    ),
+    (
+        lambda s: s(ROWS[:2], sequences=[1, 1]),
+        ValueError,
+        "`sequences` must hold each number once, got 1 more than once (a call draws one",
+    ),
+    *(
+        (
+            lambda s, number=number: s(ROWS[:1], sequences=number),
+            TypeError,
+            f"`sequences` must be numbers of sequences, got {got} (an integer that add()",
+        )
+        for number, got in ((1.0, "float 1.0"), ([True], "bool True"), (["0"], "str '0'"))
+    ),
+    (
+        lambda s: s.sequence([0]),
+        TypeError,
+        "`sequences` must be numbers of sequences, got list [0]",
+    ),
+    (lambda s: s.reset(-1), ValueError, "`position` must be in [0, 2**64), got -1 ("),
+    (
+        lambda s: s.seed,
+        ValueError,
+        "`seed` must be the same for all sequences, got 2 sequences (read that of one, by its",
+    ),
+    (
+        lambda s: s.accept(5),
+        TypeError,
+        "`tokens` must be a list with an entry for each of the 2 sequences, got int (an entry",
+    ),
+    (
+        lambda s: s.accept([1]),
+        ValueError,
+        "`tokens` must have an entry for each of the 2 sequences, got 1 (an entry is",
+    ),
+    (
+        lambda s: s.accept([1, 2**22]),
+        ValueError,
+        "`tokens` must hold tokens in [0, 4194304), got 4194304 at row 1 (",
+    ),
+    (
+        lambda s: s.accept([-2], sequences=1),
+        ValueError,
+        "`tokens` must hold tokens in [0, 4194304), got -2 (",
+    ),
+    (
+        lambda s: s.accept([1, [2.5]]),
+        TypeError,
+        "`tokens` must hold lists of integers, got list of shape (1,) and dtype float64 at row 1 (",
+    ),
+    (
+        lambda s: s.accept([1, True]),
+        TypeError,
+        "`tokens` must hold lists of integers, got bool of shape (1,) and dtype bool at row 1 (",
+    ),
+    (
+        lambda s: s.accept([1, [[2], [3, 4]]]),
+        TypeError,
+        "`tokens` must hold lists of integers, got list at row 1: ",
+    ),
+    (lambda s: s.add(0.8), TypeError, "`params` must be a SamplingParams, got float ("),
+    (
+        lambda s: s.add(top_q=1),
+        TypeError,
+        "`top_q` must be a field of SamplingParams, and is not (",
+    ),
+    (lambda s: s.add(stream=2**32), ValueError, "`stream` must be in [0, 2**32), got 4294967296 ("),
+    (lambda s: s.add(prompt=["a"]), TypeError, "`prompt` must hold lists of integers, got list of"),
+    (
+        lambda s: s(np.where(ROWS[:2] > 2, np.nan, ROWS[:2])),
+        ValueError,
+        "`logits` row 0 holds nan at token 2 (a logit must be finite",
+    ),
+]
+"""Calls of a sampler of two sequences, with their errors."""
 
 ERROR_CASES = [
     ErrorCase(
@@ -162,45 +257,18 @@ ERROR_CASES = [
     of_one(
         lambda s: s.sample(ROW, on_invalid="skip"), ValueError, '`on_invalid` must be "raise" or'
     ),
-    of_two(
-        lambda s: s(ROWS), ValueError, "`logits` must have 2 rows, one for each sequence, got 4"
+    *(ErrorCase(lambda call=call: call(of_two()), error, part) for call, error, part in OF_TWO),
+    ErrorCase(
+        lambda: Sampler([*TWO, 0.8]), TypeError, "`params` must be a SamplingParams, got flo"
     ),
-    of_two(
-        lambda s: s(ROWS[:2], sequences=[0, 7]),
+    ErrorCase(
+        lambda: Sampler(TWO, prompt=[[1]]),
         ValueError,
-        "`sequences` must hold numbers of sequences, got 7 (`ids` has the numbers of all",
+        "`prompt` must have an entry for each of the 2 sequences, got 1 (an entry is",
     ),
-    of_two(
-        lambda s: s(ROWS[:2], sequences=[1, 1]),
+    ErrorCase(
+        lambda: Sampler(TWO[:1], prompt=[[1], [2]]),
         ValueError,
-        "`sequences` must hold each number once, got 1 more than once (a call draws one",
-    ),
-    of_two(
-        lambda s: s(ROWS[:1], sequences=[0.5]),
-        TypeError,
-        "`sequences` must be numbers of sequences, got float 0.5 (an integer that add()",
-    ),
-    of_two(
-        lambda s: s.seed,
-        ValueError,
-        "`seed` must be the same for all sequences, got 2 sequences (read that of one, by its",
-    ),
-    of_two(
-        lambda s: s.accept(5),
-        TypeError,
-        "`tokens` must be a list with an entry for each of the 2 sequences, got int (an entry",
-    ),
-    of_two(
-        lambda s: s.accept([1, 2, 3]),
-        ValueError,
-        "`tokens` must have an entry for each of the 2 sequences, got 3 (an entry is",
-    ),
-    of_two(
-        lambda s: s.remove(5), ValueError, "`sequences` must hold numbers of sequences, got 5 ("
-    ),
-    of_two(
-        lambda s: s(np.where(ROWS[:2] > 2, np.nan, ROWS[:2])),
-        ValueError,
-        "`logits` row 0 holds nan at token 2 (a logit must be finite",
+        "`prompt` must have an entry for each of the 1 sequences, got 2 (an entry is",
     ),
 ]

@@ -1,0 +1,119 @@
+"""The sequences of one call of a `Sampler`, and the step that an engine prepares for them."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import compress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastsample.engines.contract import Step
+from fastsample.engines.execution import Execution
+from fastsample.engines.plan import make_plan
+from fastsample.inputs.logits import MAX_VOCABULARY, Rows
+from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
+from fastsample.params.parameters import MAX_POSITION
+from fastsample.params.table import PENALTIES
+
+from .exclusive_use import ExclusiveUse
+from .latency import Latency
+from .sequences import Sequence
+
+
+class Batch:
+    """The sequences of one call's rows, in their order, and what a call of them needs.
+
+    Attributes
+    ----------
+    ids : tuple of int, or None for all sequences
+    sequences : list of Sequence
+    plan : array of PLAN, shape (B,)
+    outputs : list of array
+        The tokens of each sequence, to which a call appends.
+    skipped : list of int
+        By how much the position of each is larger than the length of its output.
+    has_penalties : bool
+        Whether a call reads the tokens of the sequences.
+    step : Step or None
+        A call that the engine has prepared for these sequences.
+    """
+
+    __slots__ = (
+        "_positions",
+        "has_penalties",
+        "ids",
+        "outputs",
+        "plan",
+        "sequences",
+        "skipped",
+        "step",
+    )
+
+    def __init__(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
+        self.ids = ids
+        self.sequences = sequences
+        self.plan: NDArray[np.void] = np.concatenate(
+            [make_plan(0), *(one._plan for one in sequences)]
+        )
+        self.outputs = [one._output for one in sequences]
+        self.skipped = [one._skipped for one in sequences]
+        self.has_penalties = any(
+            getattr(one.params, penalty.name) != penalty.off[0]
+            for one in sequences
+            for penalty in PENALTIES
+        )
+        self.step: Step | None = None
+        self._positions = self.plan["position"]
+
+    def write_positions(self) -> None:
+        """Write the position of every sequence into the plan."""
+        for b, (skipped, output) in enumerate(zip(self.skipped, self.outputs, strict=True)):
+            position = skipped + len(output)
+            if position > MAX_POSITION:
+                raise ValueError(
+                    f"`position` must be in [0, 2**64), got {position} (every position of this "
+                    "seed has been drawn; take another)"
+                )
+            self._positions[b] = position
+
+    def processors(self, rows: Rows, mask: Any, bias: Any) -> LogitsProcessors | None:
+        """Check a call's mask and bias, and add the tokens where a penalty reads them."""
+        if not self.has_penalties:
+            return make_logits_processors(rows, mask=mask, bias=bias)
+        # Copies: an array cannot grow while another holds its memory.
+        prompts = [np.array(one._prompt, np.int64) for one in self.sequences]
+        outputs = [np.array(output, np.int64) for output in self.outputs]
+        return make_logits_processors(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
+
+    def append(self, tokens: list[int]) -> None:
+        """Append a token to each output; -1 appends none."""
+        drawn = [token >= 0 for token in tokens]
+        # One call of C code: an interrupt comes before all of the appends or after all of them.
+        list(map(array.append, compress(self.outputs, drawn), compress(tokens, drawn)))
+
+    def prepare(
+        self,
+        execution: Execution,
+        valid_vocab: int | None,
+        reduction: str,
+        exclusive: ExclusiveUse,
+        latency: Latency | None,
+    ) -> None:
+        """Let the engine prepare calls without logits processors."""
+        make_step = execution.engine.make_step
+        if make_step is None or self.step is not None or self.has_penalties:
+            return
+        self.step = make_step(
+            self.outputs,
+            self.skipped,
+            valid_vocab or 0,
+            MAX_VOCABULARY,
+            self.plan,
+            exclusive,
+            None if latency is None else latency.memory,
+            execution.isa,
+            execution.n_threads or 0,
+            reduction,
+        )
