@@ -36,8 +36,6 @@ class Engine(NamedTuple):
 
 
 ALL_OPS = frozenset(Op)
-PREFIX_OPS = frozenset({Op.SCALE, Op.COUNT, Op.MASS, Op.THRESHOLD})
-"""The ops of temperature, top_k, top_p and min_p."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +130,7 @@ ENGINES = {
             "install torch triton (or leave `engine` out)",
             requires=("torch", "triton"),
             package="triton",
-            ops=PREFIX_OPS | {Op.THRESHOLD_OF_TOTAL, Op.THRESHOLD_OF_TOP_SHARE},
+            ops=ALL_OPS - {Op.THRESHOLD_OF_DEVIATION, Op.BAND},
             reductions=("exact",),
             survives_fork=False,
             takes_tensors=True,
@@ -263,11 +261,12 @@ def require_stages(name: str, plan: NDArray[np.void]) -> None:
         The engine lacks an op of the plan: the message names the stage.
     """
     lacking = ALL_OPS - ENGINES[name].ops
-    for ops in set(plan["ops"].tolist()) if lacking else ():
-        for place, op in enumerate(ops):
+    if not lacking:
+        return
+    for ops, stages in set(zip(plan["ops"].tolist(), plan["stages"].tolist(), strict=True)):
+        for op, code in zip(ops, stages, strict=True):
             if op in lacking:
-                stage = STAGES[plan["stages"][plan["ops"] == ops][0][place] - 1]
-                raise _lacks_stage(name, stage, Op(op))
+                raise _lacks_stage(name, STAGES[code - 1], Op(op))
 
 
 def _lacks_stage(name: str, stage: str, op: Op) -> ValueError:

@@ -7,8 +7,8 @@ sees a row that it keeps a prefix of.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,18 +25,20 @@ _HIGHEST = np.float32(-(2.0**-36))
 scale_of = lru_cache(maxsize=256)(scale)
 
 
-class Kept(NamedTuple):
+@dataclass(slots=True)
+class Kept:
     """The tokens of a row up to a cut, and the scaling of their masses."""
 
     row: Row
     cut: int
     scaling: Scaling
 
-    def upto(self, cut: int, min_keep: int) -> Kept:
+    def upto(self, cut: int, min_keep: int) -> None:
         """Keep the tokens up to a cut, and at least the first `min_keep`."""
-        if cut < self.cut and min_keep > 1:
-            cut = max(cut, self.row.nth(min_keep))
-        return self._replace(cut=min(cut, self.cut))
+        if cut < self.cut:
+            if min_keep > 1:
+                cut = max(cut, self.row.nth(min_keep))
+            self.cut = min(cut, self.cut)
 
     @property
     def total(self) -> int:
@@ -44,19 +46,19 @@ class Kept(NamedTuple):
         return self.row.total_mass(self.cut, self.scaling)
 
 
-def _scale(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
-    return kept._replace(scaling=(kept.row.top, scale_of(v)))
+def _scale(kept: Kept, op: int, v: float, min_keep: int) -> None:
+    kept.scaling = kept.row.top, scale_of(v)
 
 
-def _count(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
-    return kept.upto(kept.row.nth(int(v)), min_keep) if v > 0 else kept
+def _count(kept: Kept, op: int, v: float, min_keep: int) -> None:
+    if v > 0:
+        kept.upto(kept.row.nth(int(v)), min_keep)
 
 
-def _mass(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
+def _mass(kept: Kept, op: int, v: float, min_keep: int) -> None:
     share = to_float32(v)
-    if share == 1:
-        return kept
-    return kept.upto(kept.row.nucleus(kept.cut, kept.scaling, share), min_keep)
+    if share < 1:
+        kept.upto(kept.row.nucleus(kept.cut, kept.scaling, share), min_keep)
 
 
 # ---------------------------------------------------------------- thresholds
@@ -79,41 +81,46 @@ def _log2_deviation(kept: Kept, v: float) -> float | None:
     return None if v == 0 else -(v * kept.row.deviation(kept.cut)) * float(kept.scaling[1])
 
 
-def _threshold(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
+@lru_cache(maxsize=256)
+def _bounded(t: float) -> np.float32:
+    """Threshold of y, which is at least -64; float32 could not hold some lower numbers."""
+    return min(np.float32(max(t, -64.0)), _HIGHEST)
+
+
+def _threshold(kept: Kept, op: int, v: float, min_keep: int) -> None:
     t = _log2_deviation(kept, v) if op == Op.THRESHOLD_OF_DEVIATION else _log2_share(v)
     if t is None:
-        return kept
+        return
     if op == Op.THRESHOLD_OF_TOTAL:
         t += _log2_total(kept)
     elif op == Op.THRESHOLD_OF_TOP_SHARE:
         t -= _log2_total(kept)
-    # y is at least -64, and float32 could not hold some of what lies further below.
-    y = min(np.float32(max(t, -64.0)), _HIGHEST)
-    return kept.upto(kept.row.reaching(y, kept.scaling), min_keep)
+    kept.upto(kept.row.reaching(_bounded(t), kept.scaling), min_keep)
 
 
 # ---------------------------------------------------------------- bands
 
 
-def _band(kept: Kept, op: int, v: float, min_keep: int) -> Kept:
+def _band(kept: Kept, op: int, v: float, min_keep: int) -> None:
     share = to_float32(v)
     if share == 1:
-        return kept
-    row, cut, scaling = kept
+        return
+    row, cut, scaling = kept.row, kept.cut, kept.scaling
     e1, e0 = row.information_sums(cut, scaling)
     total = max(1, kept.total)
     mean = (float(e1) * 2.0**19 + float(e0)) / (float(total) * 2.0**16)
     center = min(np.float32(-mean), _HIGHEST)
     least = min(min_keep, row.count(cut))
     low, high = row.band(cut, scaling, center, nucleus_target(share, total), least)
+    kept.cut = min(cut, sort_key(low))
     if high < row.top_ordinal:
-        row = row.without_above(high)
-    return Kept(row, min(cut, sort_key(low)), (row.top, scaling[1]))
+        kept.row = row.without_above(high)
+        kept.scaling = kept.row.top, scaling[1]
 
 
 # ---------------------------------------------------------------- all stages
 
-_OPS: dict[int, Callable[[Kept, int, float, int], Kept]] = {
+_OPS: dict[int, Callable[[Kept, int, float, int], None]] = {
     Op.SCALE: _scale,
     Op.COUNT: _count,
     Op.MASS: _mass,
@@ -129,7 +136,8 @@ def filter_row(row: Row, params: RowParams) -> Kept:
     """Run the stages of a row; at temperature 0 the first token alone is kept."""
     kept = Kept(row, ALL, (row.top, scale_of(1.0)))
     if to_float32(params.temperature) == 0:
-        return kept._replace(cut=row.nth(1))
+        kept.cut = row.nth(1)
+        return kept
     for op, v in zip(params.ops, params.values, strict=False):
-        kept = _OPS[op](kept, op, v, params.min_keep)
+        _OPS[op](kept, op, v, params.min_keep)
     return kept

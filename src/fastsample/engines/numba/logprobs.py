@@ -27,7 +27,7 @@ def row_logprobs(row: Row, temperature: float, keys: NDArray[np.int64]) -> NDArr
 
 def kept_logprobs(kept: Kept, keys: NDArray[np.int64]) -> NDArray[np.float64]:
     """ln(mass) - ln(W) of the tokens that are kept, and -inf for the rest."""
-    row, cut, scaling = kept
+    row, cut, scaling = kept.row, kept.cut, kept.scaling
     masses = row.masses(keys, scaling)
     is_kept = (keys >= sort_key(row.top_ordinal, 0)) & (keys <= cut) & (masses > 0)
     logprobs = np.full(len(keys), -np.inf)
