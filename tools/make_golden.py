@@ -30,7 +30,7 @@ from tests.support.golden_requests import (  # noqa: E402
     told_of,
     values_of,
 )
-from tests.support.golden_rows import HARD_TO_ADD, RECIPES, make_row, words  # noqa: E402
+from tests.support.golden_rows import HARD_RECIPES, RECIPES, make_row, words  # noqa: E402
 
 SIZES = (1, 2, 3, 7, 15, 16, 17, 33, 64, 127, 129, 257, 1000, 1025, 2500, 4095, 4096, 4097, 5000)
 WIDE = (("bell", 49_152), ("nine values", 49_152), ("bell", 151_936), ("masked 1 in 2", 151_936))
@@ -239,7 +239,7 @@ def fixed_questions() -> list[dict[str, Any]]:
     """Jobs as above, and rows around the borders of lanes and blocks."""
     rows: list[tuple[str, int, dict[str, Any], int | None]] = [
         (recipe, size, filters, None)
-        for r, recipe in enumerate(("bell", "masked 1 in 10", "constant", *HARD_TO_ADD))
+        for r, recipe in enumerate(("bell", "masked 1 in 10", "constant", *HARD_RECIPES))
         for f, filters in enumerate(FIXED_FILTERS)
         for size in (FIXED_SIZES[(5 * r + 2 * f) % 13], FIXED_SIZES[(5 * r + 2 * f + 6) % 13])
     ]

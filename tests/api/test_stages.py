@@ -13,6 +13,7 @@ from tests.support.case_loop import each
 from tests.support.engines import SHARED_STAGES, Engine, make_plan, make_request
 from tests.support.random_requests import random_settings
 from tests.support.random_rows import KINDS, Rng, pick
+from tests.support.row_kinds import BAD
 
 F32 = np.float32
 DICE = np.random.default_rng(11)
@@ -75,7 +76,7 @@ def settings_of_chain(rng: Rng, size: int, chain: tuple[str, ...]) -> dict[str, 
 @each("chain", CHAINS, ids="-".join)
 def test_a_chain_is_each_stage_in_turn(engine: Engine, chain):
     rng = np.random.default_rng(CHAINS.index(chain))
-    makers = [make for kind, make in KINDS.items() if kind not in ("empty", "invalid")]
+    makers = [make for kind, make in KINDS.items() if kind not in BAD]
     for _ in range(3):
         size = int(rng.integers(1, 400))
         rows = np.stack([pick(rng, makers)(rng, size) for _ in range(7)])

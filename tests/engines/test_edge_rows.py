@@ -31,7 +31,7 @@ from tests.support.engines import (
     make_request,
     needs_tested_engine,
 )
-from tests.support.random_rows import MAX
+from tests.support.row_kinds import MAX
 
 F32 = np.float32
 BAD = {"nan": np.nan, "-nan": -np.nan, "+inf": np.inf}

@@ -39,12 +39,8 @@ from tests.support.random_rows import (
     HARD,
     SCALE_ONE,
     Rng,
-    far_below,
-    nearly_flat,
     pick,
-    plateau,
     random_draws,
-    steps,
 )
 
 pytestmark = needs_tested_engine
@@ -121,7 +117,7 @@ def random_question(
 def hard_question(
     reduction: str, size: int, with_logprobs: bool
 ) -> tuple[SampleRequest, Any, dict[str, Any], SampleOutput]:
-    kinds = tuple(HARD) if size < WIDE else ("plateau", "steps", "nearly flat", "normal 1")
+    kinds = tuple(HARD) if size < WIDE else ("plateau", "seventy values", "nearly flat", "normal 1")
     request = hard_request((32, size, with_logprobs), size, kinds, reduction)
     shape = {"modes": MODES, "top_count": min(size, 40)} if with_logprobs else {"draws": 5}
     return answered(request, np.uint8(0), shape)
@@ -145,14 +141,8 @@ def test_hard_rows_around_the_borders_of_lanes_and_blocks(
 # ---------------------------------------------------------------- nuclei on the edge
 
 
-def rounding(rng: Rng, size: int) -> np.ndarray:
-    """2^14 tokens of mass 1, and others that weigh 2^-16 + 11 * 2^-39, at the temperature of y = x.
-
-    Each of these is added halfway between two float64, and rounded down.
-    """
-    row = np.full(size, -16 + 2.0**-19, np.float32)
-    row[rng.permutation(size)[: 2**14]] = 0
-    return row
+EDGES = {"faint": 1.0, "rounding": SCALE_ONE}
+"""Kinds of rows whose masses integers round, or whose sums round, and temperatures."""
 
 
 def parting_top_ps(row: np.ndarray, temperature: float) -> np.ndarray:
@@ -174,8 +164,7 @@ def parting_top_ps(row: np.ndarray, temperature: float) -> np.ndarray:
 def edge_question(kind: str) -> tuple[SampleRequest, Any, dict[str, Any], SampleOutput]:
     """Such nuclei: of masses that integers round, or that only sums round."""
     rng = np.random.default_rng(35)
-    make, temperature = {"far below": (far_below, 1.0), "rounding": (rounding, SCALE_ONE)}[kind]
-    row = make(rng, WIDE)
+    row, temperature = HARD[kind](rng, WIDE), EDGES[kind]
     top_ps = parting_top_ps(row, temperature)
     assert len(top_ps) >= 10
     rows = np.broadcast_to(row, (len(top_ps), WIDE))
@@ -183,7 +172,7 @@ def edge_question(kind: str) -> tuple[SampleRequest, Any, dict[str, Any], Sample
     return answered(make_request(rows, plan, WIDE, "fixed"), np.uint8(0), {})
 
 
-@pytest.mark.parametrize("kind", ["far below", "rounding"])
+@pytest.mark.parametrize("kind", EDGES)
 def test_nuclei_that_end_where_float64_and_integers_part(engine: Engine, kind: str):
     compare(engine, edge_question(kind), kind)
 
@@ -206,7 +195,8 @@ def softmax_question(
     n_rows = 40 if size < WIDE else 6
     values = DTYPES[dtype](rng, n_rows, size)
     if dtype == "float32":
-        values[:3] = plateau(rng, size), steps(rng, size), nearly_flat(rng, size)
+        kinds = ("plateau", "seventy values", "nearly flat")
+        values[:3] = [HARD[kind](rng, size) for kind in kinds]
     plan = make_plan(n_rows, temperature=random_temperatures(rng, n_rows))
     request = make_request(values, plan, size, reduction)
     return request, {

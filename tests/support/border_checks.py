@@ -8,7 +8,8 @@ import numpy as np
 
 from fastsample.engines import reference
 from tests.support.engines import Engine, make_output, make_plan, make_request
-from tests.support.random_rows import MAX, SCALE_ONE
+from tests.support.random_rows import SCALE_ONE
+from tests.support.row_kinds import MAX
 
 F32 = np.float32
 SIZES = (1, 5, 16, 37, 131, 300)

@@ -20,7 +20,8 @@ from tests.support.engines import (
     make_plan,
     make_request,
 )
-from tests.support.random_rows import KINDS, MAX, Rng, pick, random_draws, random_filters
+from tests.support.random_rows import KINDS, Rng, pick, random_draws, random_filters
+from tests.support.row_kinds import MAX
 
 F32 = np.float32
 MODES = ("raw", "tempered", "processed")
