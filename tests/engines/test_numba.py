@@ -44,7 +44,7 @@ FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
 TYPES_OF_LOOPS = """
 import numpy as np
 from fastsample import log_softmax, sample, softmax
-from fastsample.engines.numba import band, draw, fixed, float_mode, mass, ordinal, select
+from fastsample.engines.numba import draw, fixed, float_mode, mass, ordinal, select
 rows = np.random.default_rng(0).normal(size=(3, 5000)).astype(np.float32)
 frozen = rows.copy()
 frozen.flags.writeable = False
@@ -60,7 +60,7 @@ for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
     for reduction in ("exact", "fixed"):
         softmax(logits, reduction=reduction, engine="numba")
         log_softmax(logits, reduction=reduction, engine="numba")
-for module in (band, draw, fixed, float_mode, mass, ordinal, select):
+for module in (draw, fixed, float_mode, mass, ordinal, select):
     for name, loop in vars(module).items():
         if hasattr(loop, "nopython_signatures") and loop.__module__ == module.__name__:
             print(module.__name__, name, len(loop.nopython_signatures))
@@ -106,8 +106,8 @@ def test_every_loop_is_compiled_once() -> None:
 
 
 def test_no_multiply_and_add_is_fused() -> None:
-    from fastsample.engines.numba import band, fixed, mass, select
     from fastsample.engines.numba import draw as draws
+    from fastsample.engines.numba import fixed, mass, select
 
     rows = np.random.default_rng(2).normal(size=(1, 5000)).astype(np.float32)
     for mode in ("exact", "fixed"):
@@ -119,7 +119,6 @@ def test_no_multiply_and_add_is_fused() -> None:
                 fastsample.sample(rows, **how, typical_p=0.5, top_n_sigma=2.0, engine="numba")
     loops = {mass.running_mass, mass.write_powers, select.select, draws.draw}
     loops |= {fixed.running_sum, fixed.write_powers_to, fixed.draw_floats, fixed.near_sum}
-    loops |= {band.deviation_sums, band.information_sums, band.nearest, band.band_ends}
     for loop in loops:
         assert loop.nopython_signatures
         for code in loop.inspect_asm().values():
@@ -213,11 +212,11 @@ def changing(kind: type[Row], place: int, logits: Any) -> type[Row]:
             self.memory, self.left = memory, place
 
     def look(name: str) -> Any:
-        def looked(self: Any, *given: Any) -> Any:
+        def looked(self: Any, *given: Any, **options: Any) -> Any:
             if self.left == 0:
                 self.memory[:] = logits
             self.left -= 1
-            return getattr(kind, name)(self, *given)
+            return getattr(kind, name)(self, *given, **options)
 
         return looked
 

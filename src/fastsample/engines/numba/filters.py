@@ -12,11 +12,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from fastsample.engines.reference.filters import center, deviation
 from fastsample.engines.reference.mass import LOG2_E, TOP_MASS_BITS, ln, scale
 from fastsample.engines.reference.rows import to_float32
 from fastsample.params.ops import Op
 
-from .ordinal import ALL, sort_key
+from .mass import masses_of
+from .ordinal import ALL, key_parts, logits_of
 from .row import Row, Scaling, nucleus_target
 from .settings import RowParams
 
@@ -77,8 +79,10 @@ def _log2_total(kept: Kept) -> float:
 
 
 def _log2_deviation(kept: Kept, v: float) -> float | None:
-    v = to_float32(v)
-    return None if v == 0 else -(v * kept.row.deviation(kept.cut)) * float(kept.scaling[1])
+    v, keys = to_float32(v), kept.row.keys(kept.cut, in_order=False)
+    if v == 0 or not len(keys):
+        return None
+    return -(v * deviation(logits_of(keys))) * float(kept.scaling[1])
 
 
 @lru_cache(maxsize=256)
@@ -105,17 +109,23 @@ def _band(kept: Kept, op: int, v: float, min_keep: int) -> None:
     share = to_float32(v)
     if share == 1:
         return
-    row, cut, scaling = kept.row, kept.cut, kept.scaling
-    e1, e0 = row.information_sums(cut, scaling)
-    total = max(1, kept.total)
-    mean = (float(e1) * 2.0**19 + float(e0)) / (float(total) * 2.0**16)
-    center = min(np.float32(-mean), _HIGHEST)
-    least = min(min_keep, row.count(cut))
-    low, high = row.band(cut, scaling, center, nucleus_target(share, total), least)
-    kept.cut = min(cut, sort_key(low))
-    if high < row.top_ordinal:
-        kept.row = row.without_above(high)
-        kept.scaling = kept.row.top, scaling[1]
+    keys, (top, scale) = kept.row.keys(kept.cut, in_order=False), kept.scaling
+    mass = masses_of(keys, kept.scaling)
+    if not mass.any():
+        return  # The row has been written since.
+    with np.errstate(over="ignore"):
+        y = np.maximum((logits_of(keys) - top) * scale, np.float32(-64))
+    distance = np.abs(y - center(y, mass))
+    nearest = np.argsort(distance)
+    running = mass[nearest].cumsum()
+    reached = running.searchsorted(nucleus_target(share, int(running[-1])))
+    last = max(int(reached), min(min_keep, len(keys)) - 1)
+    inside = keys[distance <= distance[nearest[last]]]
+    kept.cut = int(inside.max())
+    highest, _ = key_parts(int(inside.min()))
+    if highest < kept.row.top_ordinal:
+        kept.row = kept.row.without_above(highest)
+        kept.scaling = kept.row.top, scale
 
 
 # ---------------------------------------------------------------- all stages

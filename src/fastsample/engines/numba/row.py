@@ -5,7 +5,6 @@ No row is sorted: only the first tokens are, and what lies further back is found
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from fastsample.engines.reference.mass import TOP_MASS_BITS
 from fastsample.engines.reference.rows import EMPTY, INVALID, OK, read
 
-from .band import band_ends, deviation_sums, information_sums, nearest
 from .draw import draw
 from .mass import masses_of, running_mass, write_powers
 from .ordinal import (
@@ -130,17 +128,18 @@ class Row:
         self.total_mass(cut, scaling)
         draw(self.bits, self._running, key_parts(cut), scaling, rng_position, tokens)
 
-    def keys(self, cut: int) -> NDArray[np.int64]:
-        """Sort keys of the tokens that a cut keeps, in order."""
-        return self._list(cut, len(self.bits))
+    def keys(self, cut: int, in_order: bool = True) -> NDArray[np.int64]:
+        """Sort keys of the tokens that a cut keeps, in order or by token."""
+        return self._list(cut, len(self.bits), in_order)
 
-    def _list(self, cut: int, most: int) -> NDArray[np.int64]:
-        """Sort keys in order; none where they might be more than `most`."""
+    def _list(self, cut: int, most: int, in_order: bool = True) -> NDArray[np.int64]:
+        """Sort keys; none where they might be more than `most`."""
         parts = key_parts(cut)
         capacity = reaching(self.block_max, np.int32(parts[0])) * BLOCK
         keys = np.empty(min(capacity, most), np.int64)
         kept: NDArray[np.int64] = keys[: max(0, list_kept(self.bits, self.block_max, parts, keys))]
-        kept.sort()
+        if in_order:
+            kept.sort()
         return kept
 
     def first(self, count: int) -> NDArray[np.int64]:
@@ -226,30 +225,6 @@ class Row:
     def reaching(self, y: np.float32, scaling: Scaling) -> int:
         """Cut of the tokens whose y reaches a threshold below 0."""
         return sort_key(lowest_ordinal(y, self.top_ordinal, scaling))
-
-    # ---- deviations and bands
-
-    def deviation(self, cut: int) -> float:
-        """Standard deviation of the logits that a cut keeps: sigma of section 5."""
-        n, s1, s2 = deviation_sums(self.bits, self.block_max, key_parts(cut), self.top)
-        mean = float(s1) / max(1, n)
-        return math.sqrt(max(0.0, float(s2) / max(1, n) - mean * mean)) * 2.0**-11
-
-    def information_sums(self, cut: int, scaling: Scaling) -> tuple[int, int]:
-        """E1 and E0 of section 5."""
-        e1, e0 = information_sums(self.bits, self.block_max, key_parts(cut), scaling)
-        return int(e1), int(e0)
-
-    def band(
-        self, cut: int, scaling: Scaling, center: np.float32, need: int, least: int
-    ) -> tuple[int, int]:
-        """Lowest and highest ordinal of the tokens nearest to a center.
-
-        They have a mass of `need` and a number of `least` or more, up to a cut.
-        """
-        distance = nearest(self.bits, self.block_max, key_parts(cut), scaling, center, need, least)
-        low, high = band_ends(self.top_ordinal, scaling, center, np.float32(distance))
-        return int(low), int(high)
 
     def without_above(self, ordinal: int) -> Row:
         """Copy the row with the logits above an ordinal at -inf."""

@@ -147,7 +147,7 @@ def _keep_threshold_of_top_share(kept: _Kept, v: float) -> Interval:
 
 
 def deviation(logits: NDArray[np.float32]) -> float:
-    """Standard deviation of logits in descending order: sigma of section 5.
+    """Standard deviation of logits: sigma of section 5.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def deviation(logits: NDArray[np.float32]) -> float:
     True
     """
     with np.errstate(all="ignore"):
-        steps = (logits[0] - logits) * np.float32(2.0**11)
+        steps = (logits.max() - logits) * np.float32(2.0**11)
     d = np.rint(np.minimum(steps, np.float32(2**20 - 1))).astype(np.int64)
     mean = float(d.sum()) / len(d)
     variance = max(0.0, float((d * d).sum()) / len(d) - mean * mean)
@@ -173,7 +173,7 @@ def _keep_threshold_of_deviation(kept: _Kept, v: float) -> Interval:
 # ---------------------------------------------------------------- BAND
 
 
-def center(y: NDArray[np.float32], mass: NDArray[np.uint64]) -> np.float32:
+def center(y: NDArray[np.float32], mass: NDArray[Any]) -> np.float32:
     """Mean of y under the probabilities: c of section 5.
 
     Examples

@@ -27,14 +27,8 @@ def find_block_max(values: Tensor, vocabulary: int) -> Tensor:
 
 @triton.jit
 def _block_max(
-    block_max: tl.tensor,
-    values: tl.tensor,
-    row_step: tl.int64,
-    step: tl.tensor,
-    vocabulary: tl.tensor,
-    n_blocks: tl.tensor,
-    tile: tl.constexpr,
-) -> None:
+    block_max, values, row_step: tl.int64, step, vocabulary, n_blocks, tile: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     blocks = tl.program_id(1) * tile + tl.arange(0, tile)
     tokens = blocks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]

@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 @triton.jit
-def uniform(seed: tl.tensor, position: tl.tensor, stream: tl.tensor) -> tl.tensor:
+def uniform(seed, position, stream):
     """U in uint64, for int64 tensors of one shape that hold seed and position as bits."""
     low, high = position.to(tl.uint32), (position >> 32).to(tl.uint32)
     word, next_word, _, _ = tl.philox(seed, low, high, stream.to(tl.uint32), low * 0)

@@ -52,14 +52,7 @@ _BLOCKS_PER_PROGRAM, _PROGRAMS_PER_PROCESSOR = 16, 4
 
 
 @triton.jit
-def start_row(
-    state: tl.tensor,
-    table: tl.tensor,
-    block_max: tl.tensor,
-    n_blocks: tl.tensor,
-    status: tl.tensor,
-    tile: tl.constexpr,
-) -> None:
+def start_row(state, table, block_max, n_blocks, status, tile: tl.constexpr):
     """Keep all tokens above -inf; of a greedy or bad row its first token alone."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, tile)
@@ -78,20 +71,20 @@ def start_row(
 
 @triton.jit
 def sum_blocks(
-    state: tl.tensor,
-    table: tl.tensor,
-    block_max: tl.tensor,
-    n_blocks: tl.tensor,
-    masses: tl.tensor,
-    counts: tl.tensor,
-    ties: tl.tensor,
-    values: tl.tensor,
-    row_step: tl.tensor,
-    step: tl.tensor,
-    vocabulary: tl.tensor,
+    state,
+    table,
+    block_max,
+    n_blocks,
+    masses,
+    counts,
+    ties,
+    values,
+    row_step,
+    step,
+    vocabulary,
     is_scaled: tl.constexpr,
     tile: tl.constexpr,
-) -> None:
+):
     """Sum each block's tokens above the cut, their masses and their number; count its ties."""
     row = tl.program_id(0).to(tl.int64)
     cut = tl.load(state + row * STATE + CUT).to(tl.int32)
@@ -114,25 +107,25 @@ def sum_blocks(
 
 @triton.jit
 def draw_token(
-    state: tl.tensor,
-    table: tl.tensor,
-    block_max: tl.tensor,
-    n_blocks: tl.tensor,
-    masses: tl.tensor,
-    counts: tl.tensor,
-    ties: tl.tensor,
-    values: tl.tensor,
-    row_step: tl.tensor,
-    step: tl.tensor,
-    vocabulary: tl.tensor,
-    tokens: tl.tensor,
-    status: tl.tensor,
-    kept_count: tl.tensor,
-    total: tl.tensor,
-    draws: tl.tensor,
+    state,
+    table,
+    block_max,
+    n_blocks,
+    masses,
+    counts,
+    ties,
+    values,
+    row_step,
+    step,
+    vocabulary,
+    tokens,
+    status,
+    kept_count,
+    total,
+    draws,
     is_scaled: tl.constexpr,
     tile: tl.constexpr,
-) -> None:
+):
     """Draw once from a row: find the block where the running mass exceeds r, then the token."""
     row, draw = tl.program_id(0).to(tl.int64) // draws, tl.program_id(0).to(tl.int64) % draws
     state += row * STATE

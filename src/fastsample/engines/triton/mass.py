@@ -20,14 +20,14 @@ SCALE_OF_ONE = tl.constexpr(_SCALE_OF_ONE)
 
 
 @triton.jit
-def exponent2(ordinal: tl.tensor, top: tl.tensor, scale: tl.tensor) -> tl.tensor:
+def exponent2(ordinal, top, scale):
     """y: (x - m) * s, the exponent to base 2, at least -64; float32, as `scale` is."""
     y = (logit_of(ordinal) - logit_of(top)) * scale
     return tl.where(y > -64.0, y, -64.0)
 
 
 @triton.jit
-def mass(y: tl.tensor) -> tl.tensor:
+def mass(y):
     """The mass of a token with the exponent y: int64, 2**40 for y = 0."""
     t = y + _ROUNDER
     f = y - (t - _ROUNDER)
@@ -54,7 +54,7 @@ _ONE_BITS = tl.constexpr(0x3FF0000000000000)
 
 
 @triton.jit
-def ln(z: tl.tensor) -> tl.tensor:
+def ln(z):
     """Section 7's natural logarithm of positive normal float64."""
     a = z.to(tl.int64, bitcast=True) + (_ONE_BITS - _SQRT_HALF_BITS)
     e = ((a >> 52) - 1023).to(tl.float64)
@@ -69,7 +69,7 @@ def ln(z: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def log2_of(z: tl.tensor) -> tl.tensor:
+def log2_of(z):
     """ln(z) * LOG2_E: the rule's logarithm to base 2."""
     return ln(z) * _LOG2_E
 
@@ -78,7 +78,7 @@ _ROUNDER_OF_64 = tl.constexpr(1.5 * 2.0**52)
 
 
 @triton.jit
-def to_float32(value: tl.tensor) -> tl.tensor:
+def to_float32(value):
     """Round float64 to float32, as float64; denormals by whole multiples of 2**-149."""
     multiple = (value * 2.0**149 + _ROUNDER_OF_64) - _ROUNDER_OF_64
     is_tiny = (value > -(2.0**-126)) & (value < 2.0**-126)
@@ -86,7 +86,7 @@ def to_float32(value: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def scale_of(temperature: tl.tensor) -> tl.tensor:
+def scale_of(temperature):
     """s of section 4, float32, at a float64 temperature above 0."""
     quotient = _LOG2_E / temperature
     quotient = tl.where(quotient < 2.0**-126, 2.0**-126, quotient)

@@ -22,7 +22,7 @@ _NAN = tl.constexpr(0x7FC00000)
 
 
 @triton.jit
-def ordinal_of(bits: tl.tensor) -> tl.tensor:
+def ordinal_of(bits):
     """The ordinal of a float32 logit, from its bits in int32."""
     size = bits & _MAGNITUDE
     bits = tl.where(size < _LEAST_NORMAL, 0, bits)
@@ -31,15 +31,13 @@ def ordinal_of(bits: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def logit_of(ordinal: tl.tensor) -> tl.tensor:
+def logit_of(ordinal):
     """The logit of an ordinal, float32."""
     return (ordinal ^ ((ordinal >> 31) & _MAGNITUDE)).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def ordinals_at(
-    row: tl.tensor, step: tl.tensor, tokens: tl.tensor, vocabulary: tl.tensor
-) -> tl.tensor:
+def ordinals_at(row, step, tokens, vocabulary):
     """Ordinals of tokens of a row, that of -inf past the vocabulary.
 
     `row` points to the first logit, as `bits_of` returns them; `step` leads to the next.

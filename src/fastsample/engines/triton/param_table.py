@@ -65,19 +65,19 @@ def make_buffers(n_rows: int, draws: int, device: torch.device) -> DrawBuffers:
 
 
 @triton.jit
-def param(table: tl.tensor, row: tl.tensor, column: tl.constexpr) -> tl.tensor:
+def param(table, row, column: tl.constexpr):
     """A parameter of a row, int64."""
     return tl.load(table + row.to(tl.int64) * COLUMNS + column)
 
 
 @triton.jit
-def scale_param(table: tl.tensor, row: tl.tensor) -> tl.tensor:
+def scale_param(table, row):
     """s of a row at its temperature, float32."""
     return param(table, row, SCALE).to(tl.int32).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def status_of(table: tl.tensor, row: tl.tensor, top: tl.tensor) -> tl.tensor:
+def status_of(table, row, top):
     """The status of a row whose largest ordinal is `top`."""
     status = tl.where(top >= PLUS_INF, _INVALID, tl.where(top == MINUS_INF, _EMPTY, _OK))
     return tl.where(param(table, row, BAD) != 0, _BAD_PARAM, status)

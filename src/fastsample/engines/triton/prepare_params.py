@@ -115,14 +115,7 @@ def _refuse_in_a_graph(rows: Tensor, names: tuple[str, ...], device: torch.devic
 
 
 @triton.jit
-def _column(
-    numbers: tl.tensor,
-    rows: tl.tensor,
-    inside: tl.tensor,
-    width: tl.constexpr,
-    column: tl.constexpr,
-    shared: tl.tensor,
-) -> tl.tensor:
+def _column(numbers, rows, inside, width: tl.constexpr, column: tl.constexpr, shared):
     if numbers is None:
         return shared + rows.to(tl.int64) * 0
     else:
@@ -130,13 +123,13 @@ def _column(
 
 
 @triton.jit
-def _count(bits: tl.tensor) -> tl.tensor:
+def _count(bits):
     number = bits.to(tl.float64, bitcast=True)
     return tl.where(number < _ALL, number, _ALL).to(tl.int64)
 
 
 @triton.jit
-def stage_number(bits: tl.tensor, op: tl.constexpr) -> tl.tensor:
+def stage_number(bits, op: tl.constexpr):
     """What a stage needs of its parameter v, int64, from the bits of v in float64.
 
     COUNT: how many tokens it keeps. MASS: P; -1 is off. The thresholds: the bits of
@@ -170,8 +163,8 @@ def stage_number(bits: tl.tensor, op: tl.constexpr) -> tl.tensor:
     ]
 )
 def _prepare(
-    table: tl.tensor,
-    numbers: tl.tensor,
+    table,
+    numbers,
     temperature: tl.int64,
     min_keep: tl.int64,
     value_0: tl.int64,
@@ -190,12 +183,12 @@ def _prepare(
     value_13: tl.int64,
     value_14: tl.int64,
     value_15: tl.int64,
-    rng_position: tl.tensor,
+    rng_position,
     seed: tl.int64,
     position: tl.int64,
     stream: tl.int64,
     stream_step: tl.int64,
-    bad: tl.tensor,
+    bad,
     is_bad: tl.int64,
     n_rows: tl.int32,
     ops: tl.constexpr,

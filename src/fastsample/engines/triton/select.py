@@ -18,7 +18,7 @@ _BELOW_ZERO = tl.constexpr(-(2.0**-36))
 
 
 @triton.jit
-def threshold(number: tl.tensor, total: tl.tensor, op: tl.constexpr) -> tl.tensor:
+def threshold(number, total, op: tl.constexpr):
     """The least y that is kept, float32; -inf keeps all.
 
     `number` has the bits of ln(v) * LOG2_E - 2^-19; `total` is W.

@@ -47,7 +47,7 @@ def interval_size(parts: int) -> int:
 
 
 @triton.jit
-def scale_at(table: tl.tensor, row: tl.tensor, is_scaled: tl.constexpr) -> tl.tensor:
+def scale_at(table, row, is_scaled: tl.constexpr):
     """s of a row: that of temperature 1 before the stage of the temperature."""
     if is_scaled:
         return scale_param(table, row)
@@ -56,16 +56,14 @@ def scale_at(table: tl.tensor, row: tl.tensor, is_scaled: tl.constexpr) -> tl.te
 
 
 @triton.jit
-def pivots_of(low: tl.tensor, high: tl.tensor, parts: tl.constexpr) -> tl.tensor:
+def pivots_of(low, high, parts: tl.constexpr):
     """The ordinals that divide an interval, ascending to its upper end, and their distance."""
     step = (high - low + (parts - 1)) // parts
     return tl.minimum(low + (tl.arange(0, parts) + 1).to(tl.int64) * step, high), step
 
 
 @triton.jit
-def lowest_ordinal(
-    least: tl.tensor, top: tl.tensor, scale: tl.tensor, parts: tl.constexpr
-) -> tl.tensor:
+def lowest_ordinal(least, top, scale, parts: tl.constexpr):
     """The lowest ordinal with y >= `least`, below 0; int64. y never falls as ordinals rise."""
     low, high = (top * 0).to(tl.int64) + (MINUS_INF - 1), top.to(tl.int64)
     while high - low > 1:
@@ -78,15 +76,7 @@ def lowest_ordinal(
 
 
 @triton.jit
-def kept_total(
-    state: tl.tensor,
-    scale: tl.tensor,
-    top: tl.tensor,
-    masses: tl.tensor,
-    ties: tl.tensor,
-    n_blocks: tl.tensor,
-    tile: tl.constexpr,
-) -> tl.tensor:
+def kept_total(state, scale, top, masses, ties, n_blocks, tile: tl.constexpr):
     """How many ties the cut of a row has, and W of its kept set, from the sums of its blocks."""
     at = tl.arange(0, tile)
     most = tl.load(state + TIES)
@@ -102,20 +92,20 @@ def kept_total(
 
 @triton.jit(do_not_specialize=["column"])
 def start_search(
-    state: tl.tensor,
-    intervals: tl.tensor,
-    table: tl.tensor,
-    block_max: tl.tensor,
-    n_blocks: tl.tensor,
-    listed: tl.tensor,
-    masses: tl.tensor,
-    ties: tl.tensor,
-    column: tl.tensor,
+    state,
+    intervals,
+    table,
+    block_max,
+    n_blocks,
+    listed,
+    masses,
+    ties,
+    column,
     op: tl.constexpr,
     is_scaled: tl.constexpr,
     tile: tl.constexpr,
     parts: tl.constexpr,
-) -> None:
+):
     """Compute what is enough and a first interval, and list the blocks that reach into it.
 
     The block maxima are logits of the row: where they are enough, all tokens are.
@@ -178,9 +168,7 @@ def start_search(
 
 
 @triton.jit
-def _write_interval(
-    interval: tl.tensor, low: tl.tensor, high: tl.tensor, count: tl.tensor, weight: tl.tensor
-) -> None:
+def _write_interval(interval, low, high, count, weight):
     tl.store(interval, low)
     tl.store(interval + 1, high)
     tl.store(interval + 2, count)
@@ -188,12 +176,12 @@ def _write_interval(
 
 
 @triton.jit
-def _clear_sums(interval: tl.tensor, parts: tl.constexpr) -> None:
+def _clear_sums(interval, parts: tl.constexpr):
     tl.store(interval + 4 + tl.arange(0, 2 * parts), tl.zeros([2 * parts], tl.int64))
 
 
 @triton.jit
-def _interval_after(state: tl.tensor, interval: tl.tensor, parts: tl.constexpr) -> tl.tensor:
+def _interval_after(state, interval, parts: tl.constexpr):
     """The two ordinals after a launch, and the tokens and the mass from the upper one up."""
     low, high = tl.load(interval), tl.load(interval + 1)
     count, weight = tl.load(interval + 2), tl.load(interval + 3)
@@ -213,21 +201,21 @@ def _interval_after(state: tl.tensor, interval: tl.tensor, parts: tl.constexpr) 
 
 @triton.jit(do_not_specialize=["launch"])
 def narrow(
-    state: tl.tensor,
-    intervals: tl.tensor,
-    table: tl.tensor,
-    listed: tl.tensor,
-    values: tl.tensor,
-    row_step: tl.tensor,
-    step: tl.tensor,
-    vocabulary: tl.tensor,
-    n_blocks: tl.tensor,
-    launch: tl.tensor,
+    state,
+    intervals,
+    table,
+    listed,
+    values,
+    row_step,
+    step,
+    vocabulary,
+    n_blocks,
+    launch,
     op: tl.constexpr,
     is_scaled: tl.constexpr,
     tile: tl.constexpr,
     parts: tl.constexpr,
-) -> None:
+):
     """Sum the tokens from each of the next pivots up, in this program's share of the blocks."""
     row = tl.program_id(0).to(tl.int64)
     state += row * STATE
@@ -267,14 +255,7 @@ def narrow(
 
 
 @triton.jit(do_not_specialize=["launches"])
-def finish_search(
-    state: tl.tensor,
-    intervals: tl.tensor,
-    table: tl.tensor,
-    launches: tl.tensor,
-    is_scaled: tl.constexpr,
-    parts: tl.constexpr,
-) -> None:
+def finish_search(state, intervals, table, launches, is_scaled: tl.constexpr, parts: tl.constexpr):
     """Cut a row at the ordinal that is found, and count how many tokens of it are needed."""
     row = tl.program_id(0).to(tl.int64)
     state += row * STATE

@@ -110,7 +110,7 @@ def draw(
 
 
 @triton.jit
-def _cut(ordinals: tl.tensor, need: tl.constexpr, low: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+def _cut(ordinals, need: tl.constexpr, low):
     """Find the ordinal of the last of the top `need` tokens, and how many tokens are above it.
 
     It may be one lower, where exactly `need` are above it. At least `need` tokens reach `low`.
@@ -130,9 +130,7 @@ def _cut(ordinals: tl.tensor, need: tl.constexpr, low: tl.tensor) -> tuple[tl.te
 
 
 @triton.jit
-def _mark_top(
-    ordinals: tl.tensor, need: tl.constexpr, low: tl.tensor
-) -> tuple[tl.tensor, tl.tensor]:
+def _mark_top(ordinals, need: tl.constexpr, low):
     """Mark the top `need` tokens, and find the place of each in an ascending list."""
     ordinal, above = _cut(ordinals, need, low)
     is_tie = (ordinals == ordinal[:, None]).to(tl.int32)
@@ -143,16 +141,16 @@ def _mark_top(
 
 @triton.jit
 def _list(
-    lists: tl.tensor,
-    row: tl.tensor,
-    step: tl.tensor,
-    vocabulary: tl.tensor,
-    block_max: tl.tensor,
-    n_blocks: tl.tensor,
+    lists,
+    row,
+    step,
+    vocabulary,
+    block_max,
+    n_blocks,
     blocks: tl.constexpr,
     size: tl.constexpr,
     width: tl.constexpr,
-) -> tl.tensor:
+):
     """List the top tokens of rows ascending, then their ordinals; return the largest ordinals."""
     block = tl.arange(0, blocks)[None, :]
     ordinals = tl.load(block_max[:, None] + block, mask=block < n_blocks, other=_PAST)
@@ -179,20 +177,14 @@ def _list(
 
 
 @triton.jit
-def _masses(ordinals: tl.tensor, top: tl.tensor, scale: tl.tensor) -> tl.tensor:
+def _masses(ordinals, top, scale):
     return mass(exponent2(ordinals, top[:, None], scale[:, None]))
 
 
 @triton.jit
 def _before(
-    ordinals: tl.tensor,
-    listed: tl.tensor,
-    top: tl.tensor,
-    scale: tl.tensor,
-    by_mass: tl.constexpr,
-    size: tl.constexpr,
-    at_once: tl.constexpr,
-) -> tl.tensor:
+    ordinals, listed, top, scale, by_mass: tl.constexpr, size: tl.constexpr, at_once: tl.constexpr
+):
     """How many tokens precede each of the listed ones in section 3's order, or their mass."""
     place = tl.arange(0, size)[None, None, :]
     before = tl.zeros(ordinals.shape, tl.int64)
@@ -209,17 +201,17 @@ def _before(
 
 @triton.jit
 def _end(
-    kept: tl.tensor,
-    ordinals: tl.tensor,
-    listed: tl.tensor,
-    place: tl.tensor,
-    top: tl.tensor,
-    scale: tl.tensor,
-    number: tl.tensor,
+    kept,
+    ordinals,
+    listed,
+    place,
+    top,
+    scale,
+    number,
     op: tl.constexpr,
     size: tl.constexpr,
     at_once: tl.constexpr,
-) -> tl.tensor:
+):
     """How many of the first `kept` tokens a filter keeps; min_keep is not looked at."""
     total = kept * 0
     if op != OP_COUNT and op != OP_THRESHOLD:
@@ -241,16 +233,16 @@ def _end(
 
 @triton.jit
 def _kept(
-    ordinals: tl.tensor,
-    listed: tl.tensor,
-    top: tl.tensor,
-    table: tl.tensor,
-    row: tl.tensor,
+    ordinals,
+    listed,
+    top,
+    table,
+    row,
     ops: tl.constexpr,
     columns: tl.constexpr,
     size: tl.constexpr,
     at_once: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+):
     """Run the stages: how many tokens are kept, which, and the scale of their masses."""
     kept = tl.sum((ordinals > MINUS_INF).to(tl.int64), axis=1)
     min_keep = param(table, row, MIN_KEEP)
@@ -275,18 +267,18 @@ def _kept(
 
 @triton.jit(do_not_specialize=["n_rows", "draws"])
 def _draw(
-    out_tokens: tl.tensor,
-    out_status: tl.tensor,
-    out_kept_count: tl.tensor,
-    out_total: tl.tensor,
-    lists: tl.tensor,
-    values: tl.tensor,
+    out_tokens,
+    out_status,
+    out_kept_count,
+    out_total,
+    lists,
+    values,
     row_step: tl.int64,
-    step: tl.tensor,
-    vocabulary: tl.tensor,
-    block_max: tl.tensor,
-    n_blocks: tl.tensor,
-    table: tl.tensor,
+    step,
+    vocabulary,
+    block_max,
+    n_blocks,
+    table,
     n_rows: tl.int32,
     draws: tl.int32,
     ops: tl.constexpr,
@@ -297,7 +289,7 @@ def _draw(
     width: tl.constexpr,
     at_once: tl.constexpr,
     draws_at_once: tl.constexpr,
-) -> None:
+):
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     # Past the end the last row is drawn again, to the same result.
     row = tl.where(row < n_rows, row, n_rows - 1).to(tl.int64)
