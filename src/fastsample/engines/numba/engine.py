@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fastsample.engines.contract import KeptSets, LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.reference import rows as reference
+from fastsample.engines.reference.engine import NO_TOKENS, join_kept_sets, write_nothing
 
 from .filters import Kept, filter_row
 from .fixed import FixedRow
@@ -29,24 +30,9 @@ from .softmax import WRITERS
 _ROWS: dict[str, type[Row]] = {"exact": Row, "fixed": FixedRow, "fast": FixedRow}
 
 
-def run(
-    request: SampleRequest,
-    out: SampleOutput,
-    *,
-    isa: str | None = None,
-    n_threads: int | None = None,
-) -> None:
-    """Draw for every row.
-
-    Parameters
-    ----------
-    request : SampleRequest
-    out : SampleOutput
-        Written.
-    isa, n_threads : ignored
-        Numba compiles for this processor, and rows are computed one after the other.
-    """
-    _write_nothing(out)
+def run(request: SampleRequest, out: SampleOutput, **_options: Any) -> None:
+    """Draw for every row, as `Run` says. There are no instruction sets and no threads to choose."""
+    write_nothing(out)
     with DefaultMode():
         for b, params in enumerate(row_params(request.plan)):
             if out.status[b] == reference.OK:
@@ -61,9 +47,7 @@ def write_softmax(
     request: SampleRequest,
     out: NDArray[Any],
     status: NDArray[np.uint8],
-    *,
-    isa: str | None = None,
-    n_threads: int | None = None,
+    **_options: Any,
 ) -> None:
     """Write softmax, log_softmax or logsumexp of each row, as `WriteSoftmax` says."""
     with DefaultMode():
@@ -74,31 +58,20 @@ def write_softmax(
                 WRITERS[name](row, reference.to_float32(params.temperature), out[b : b + 1])
 
 
-def kept_sets(
-    request: SampleRequest,
-    status: NDArray[np.uint8],
-    *,
-    isa: str | None = None,
-    n_threads: int | None = None,
-) -> KeptSets:
-    """Find the kept set of each row, as `FindKeptSets` says; `isa` and `n_threads` as in `run`."""
-    found: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
-    masses: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
-    offsets = np.zeros(len(request.plan) + 1, np.int64)
+def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any) -> KeptSets:
+    """Find the kept set of each row, as `FindKeptSets` says."""
+    found = [NO_TOKENS] * len(request.plan)
     with DefaultMode():
         for b, params in enumerate(row_params(request.plan)):
-            offsets[b + 1] = offsets[b]
-            if status[b] != reference.OK:
-                continue
-            row = Row(_processed_row(request, b, params))
-            status[b] = row.status
-            if row.status == reference.OK:
-                kept = filter_row(row, params)
-                found.append(kept.row.keys(kept.cut))
-                masses.append(masses_of(found[-1], kept.scaling).view(np.uint64))
-                offsets[b + 1] += len(found[-1])
-    keys = np.concatenate(found)
-    return KeptSets(tokens_of(keys), np.concatenate(masses), logits_of(keys), offsets)
+            if status[b] == reference.OK:
+                row = Row(_processed_row(request, b, params))
+                status[b] = row.status
+                if row.status == reference.OK:
+                    kept = filter_row(row, params)
+                    keys = kept.row.keys(kept.cut)
+                    masses = masses_of(keys, kept.scaling).view(np.uint64)
+                    found[b] = tokens_of(keys), masses, logits_of(keys)
+    return join_kept_sets(found)
 
 
 # ---------------------------------------------------------------- rows
@@ -122,15 +95,6 @@ def _processed_row(request: SampleRequest, b: int, params: RowParams) -> NDArray
 
 
 # ---------------------------------------------------------------- draws
-
-
-def _write_nothing(out: SampleOutput) -> None:
-    out.tokens[:] = -1
-    if out.kept_count is not None:
-        out.kept_count[:] = 0
-    if out.logprobs is not None:
-        out.logprobs.logprobs[:], out.logprobs.ranks[:] = np.nan, 0
-        out.logprobs.top_tokens[:], out.logprobs.top_logprobs[:] = -1, np.nan
 
 
 def _write_row(

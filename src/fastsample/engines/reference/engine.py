@@ -22,27 +22,10 @@ _SOFTMAX: dict[str, Callable[[NDArray[np.float32], float, str], Any]] = {
 }
 
 
-def run(
-    request: SampleRequest,
-    out: SampleOutput,
-    *,
-    isa: str | None = None,
-    n_threads: int | None = None,
-) -> None:
-    """Draw for every row.
-
-    Parameters
-    ----------
-    request : SampleRequest
-    out : SampleOutput
-        Written.
-    isa, n_threads : ignored
-        Every engine takes them; this one has no instruction sets and no threads.
-    """
-    for b in range(len(request.values)):
-        _write_invalid(out, b)
-        if out.status[b] != reference.OK:
-            continue
+def run(request: SampleRequest, out: SampleOutput, **_options: Any) -> None:
+    """Draw for every row, as `Run` says. There are no instruction sets and no threads to choose."""
+    write_nothing(out)
+    for b in np.flatnonzero(out.status == reference.OK).tolist():
         row = adjusted_row(request, b)
         out.status[b] = reference.status(row)
         if out.status[b] == reference.OK:
@@ -54,9 +37,7 @@ def write_softmax(
     request: SampleRequest,
     out: NDArray[Any],
     status: NDArray[np.uint8],
-    *,
-    isa: str | None = None,
-    n_threads: int | None = None,
+    **_options: Any,
 ) -> None:
     """Write softmax, log_softmax or logsumexp of each row, as `WriteSoftmax` says."""
     for b, settings in enumerate(request.plan):
@@ -66,30 +47,38 @@ def write_softmax(
             out[b] = _SOFTMAX[name](row, float(settings["temperature"]), request.reduction)
 
 
-def kept_sets(
-    request: SampleRequest,
-    status: NDArray[np.uint8],
-    *,
-    isa: str | None = None,
-    n_threads: int | None = None,
-) -> KeptSets:
-    """Find the kept set of each row, as `FindKeptSets` says; `isa` and `n_threads` as in `run`."""
-    tokens: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
-    masses: list[NDArray[np.uint64]] = [np.empty(0, np.uint64)]
-    logits: list[NDArray[np.float32]] = [np.empty(0, np.float32)]
-    offsets = np.zeros(len(request.plan) + 1, np.int64)
-    for b, settings in enumerate(request.plan):
+def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any) -> KeptSets:
+    """Find the kept set of each row, as `FindKeptSets` says."""
+    found = [NO_TOKENS] * len(request.plan)
+    for b in np.flatnonzero(status == reference.OK).tolist():
         row = adjusted_row(request, b)
-        status[b] = status[b] or reference.status(row)
-        offsets[b + 1] = offsets[b]
+        status[b] = reference.status(row)
         if status[b] == reference.OK:
-            seen = reference.trace(row, **filters(settings))
-            tokens.append(seen.tokens)
-            masses.append(seen.masses)
-            logits.append(row[seen.tokens])
-            offsets[b + 1] += seen.kept
-    ends = np.concatenate(tokens), np.concatenate(masses), np.concatenate(logits)
-    return KeptSets(*ends, offsets)
+            seen = reference.trace(row, **filters(request.plan[b]))
+            found[b] = seen.tokens, seen.masses, row[seen.tokens]
+    return join_kept_sets(found)
+
+
+RowSet = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float32]]
+"""Tokens, masses and logits of a row's kept set."""
+
+NO_TOKENS: RowSet = (np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.float32))
+
+
+def join_kept_sets(rows: list[RowSet]) -> KeptSets:
+    """Concatenate the kept sets of rows."""
+    tokens, masses, logits = map(np.concatenate, zip(NO_TOKENS, *rows, strict=True))
+    return KeptSets(tokens, masses, logits, np.cumsum([0, *(len(row[0]) for row in rows)]))
+
+
+def write_nothing(out: SampleOutput) -> None:
+    """Write what rows get from which nothing can be drawn, in all rows."""
+    out.tokens[:] = -1
+    if out.kept_count is not None:
+        out.kept_count[:] = 0
+    if out.logprobs is not None:
+        out.logprobs.logprobs[:], out.logprobs.ranks[:] = np.nan, 0
+        out.logprobs.top_tokens[:], out.logprobs.top_logprobs[:] = -1, np.nan
 
 
 def filters(row: np.void) -> dict[str, Any]:
@@ -98,15 +87,6 @@ def filters(row: np.void) -> dict[str, Any]:
     values = {name: float(value) for name, value in zip(names, row["values"], strict=False)}
     values["temperature"] = float(row["temperature"])
     return {**values, "min_keep": int(row["min_keep"]), "stages": tuple(names)}
-
-
-def _write_invalid(out: SampleOutput, b: int) -> None:
-    out.tokens[b] = -1
-    if out.kept_count is not None:
-        out.kept_count[b] = 0
-    if out.logprobs is not None:
-        out.logprobs.logprobs[:, b], out.logprobs.ranks[:, b] = np.nan, 0
-        out.logprobs.top_tokens[:, b], out.logprobs.top_logprobs[:, b] = -1, np.nan
 
 
 def _write_row(request: SampleRequest, out: SampleOutput, b: int, row: NDArray[np.float32]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fastsample.engines import contract
 from fastsample.engines.contract import SampleOutput, SampleRequest
+from fastsample.engines.reference.engine import NO_TOKENS, join_kept_sets
 from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
 from fastsample.params.table import PENALTY_SCOPES
 
@@ -59,24 +60,8 @@ class ArrayEngine(NamedTuple):
     sample: Callable[[TensorRequest], TensorOutput]
     device: torch.device
 
-    def run(
-        self,
-        request: SampleRequest,
-        out: SampleOutput,
-        *,
-        isa: str | None = None,
-        n_threads: int | None = None,
-    ) -> None:
-        """Draw for every row.
-
-        Parameters
-        ----------
-        request : SampleRequest
-        out : SampleOutput
-            Written.
-        isa, n_threads : ignored
-            torch has threads of its own.
-        """
+    def run(self, request: SampleRequest, out: SampleOutput, **_options: Any) -> None:
+        """Draw for every row, as `Run` says; torch has threads of its own."""
         require_exact(request.reduction)
         result = out.logprobs
         modes, top_count = (result.modes, result.top_tokens.shape[2]) if result else ((), 0)
@@ -97,29 +82,24 @@ class ArrayEngine(NamedTuple):
 
 
 def kept_sets(
-    request: SampleRequest,
-    status: NDArray[np.uint8],
-    *,
-    isa: str | None = None,
-    n_threads: int | None = None,
+    request: SampleRequest, status: NDArray[np.uint8], **_options: Any
 ) -> contract.KeptSets:
     """Find the kept set of each row, as `FindKeptSets` says; on the CPU."""
-    found: list[tuple[NDArray[Any], ...]] = [_NO_TOKENS] * len(request.plan)
+    found = [NO_TOKENS] * len(request.plan)
     for some in _batches(request):
         rows, kept, its_status = batch.kept_sets(_part(request, some, status))
         status[some] = np.where(status[some] == OK, its_status[:, 0].numpy(), status[some])
         kept = kept._replace(end=kept.end.masked_fill(its_status != OK, 0))
         tokens, logits = top_tokens(rows, int(kept.end.max()))
         mass = masses(exponent2(logits, kept.scaling))
-        for b, begin, end, *row in zip(
-            some, kept.begin[:, 0], kept.end[:, 0], tokens, mass, logits, strict=True
-        ):
-            found[b] = tuple(part[begin:end].numpy() for part in row)
-    offsets = np.cumsum([0, *(len(row[0]) for row in found)], dtype=np.int64)
-    tokens, mass, logits = (
-        np.concatenate(column) for column in zip(_NO_TOKENS, *found, strict=True)
-    )
-    return contract.KeptSets(tokens, mass.view(np.uint64), logits, offsets)
+        for place, b in enumerate(some):
+            part = slice(int(kept.begin[place]), int(kept.end[place]))
+            found[b] = (
+                tokens[place, part].numpy(),
+                mass[place, part].numpy().view(np.uint64),
+                logits[place, part].numpy(),
+            )
+    return join_kept_sets(found)
 
 
 def write_softmax(
@@ -127,9 +107,7 @@ def write_softmax(
     request: SampleRequest,
     out: NDArray[Any],
     status: NDArray[np.uint8],
-    *,
-    isa: str | None = None,
-    n_threads: int | None = None,
+    **_options: Any,
 ) -> None:
     """Write softmax, log_softmax or logsumexp of each row, on the CPU, as `WriteSoftmax` says."""
     require_exact(request.reduction)
@@ -153,9 +131,6 @@ def require_exact(reduction: str) -> None:
 
 
 run = ArrayEngine(batch.sample, torch.device("cpu")).run
-
-_NO_TOKENS = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-
 
 # ---------------------------------------------------------------- from arrays to tensors
 
