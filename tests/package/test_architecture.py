@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "params": set(),
     "engines": {"engines.*", *TABLE},
     "engines.plan": {"params.*"},
-    "engines.execution": {"engines", "engines.contract", "params.parameters"},
+    "engines.execution": {"engines", "engines.contract", "params.table"},
     "engines.contract": {"inputs.*", *TABLE},
     "engines.reference": {"engines.contract", *TABLE},
     "engines.native": {"_native", "engines.contract", *TABLE},

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines.contract import LOGPROBS_MODES, LogprobRequest
-from fastsample.params.parameters import check_draws
-from fastsample.params.validation import logprobs_parameter
+from fastsample.params.table import DRAWS
+from fastsample.params.validation import vocabulary_parameter
 
 
 class SampleArguments(NamedTuple):
@@ -59,19 +59,20 @@ def parse_logprobs(logprobs: Any, logprobs_mode: Any, vocabulary: int) -> Logpro
         )
     if logprobs is None:
         return None
-    top_count = logprobs_parameter(vocabulary).one(logprobs)
+    way_out = "the number of top tokens; 0 returns the drawn token alone"
+    top_count = vocabulary_parameter("logprobs", 0, vocabulary, way_out).one(logprobs)
     return LogprobRequest(modes, top_count, has_mode_axis=not isinstance(logprobs_mode, str))
 
 
 def parse_draws(n: Any, logprobs: LogprobRequest | None) -> int:
     """Check `n`, and return how many tokens to draw from each row."""
-    draws = check_draws(n)
+    draws = 1 if n is None else DRAWS.one(n)
     if n is not None and logprobs is not None:
         raise ValueError(
             f"`n` must be left out with `logprobs`, got {n} (log-probabilities describe one draw "
             "per row)"
         )
-    return draws
+    return int(draws)
 
 
 def invalid_mask(on_invalid: Any, n_rows: int) -> NDArray[np.bool_] | None:

@@ -131,14 +131,7 @@ def candidates(
     ]
 
 
-_COUNT = IntParameter(
-    name="n",
-    rule="at least 1",
-    way_out="tokens to list",
-    low=1,
-    high=2**63 - 1,
-    dtype=np.int64,
-)
+_COUNT = IntParameter(name="n", rule="at least 1", way_out="tokens to list", low=1)
 
 
 def _one_row(logits: Any) -> NDArray[np.float32]:

@@ -40,9 +40,9 @@ from fastsample.inputs.torch import (
     check_tokens,
     has_tensors,
 )
-from fastsample.params.parameters import check_threads, resolve_rng_position
+from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.stages import is_on
-from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES
+from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES, THREADS
 from fastsample.params.validation import Parameter, check_reduction, per_row
 
 from .arguments import SampleArguments, invalid_mask, parse_draws, parse_logprobs
@@ -96,7 +96,7 @@ def _output(logits: Tensor, args: SampleArguments) -> tuple[Tensor, ...]:
     engine = resolve(args.engine, args.isa).name
     require_exact(check_reduction(args.reduction))
     invalid_mask(args.on_invalid, 0)
-    check_threads(args.n_threads)
+    THREADS.optional(args.n_threads)
     return tuple(call(_request(as_tensor_rows(logits, args.valid_vocab), args, engine), engine))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,27 +19,11 @@ _BUCKETS = (63 - _BITS + 1) << _BITS
 _MOST = 2**63 - 1
 _CALLS, _TOKENS, _TOTAL, _LONGEST = range(4)
 
-_NANOSECONDS, _TOKEN_COUNT = (
-    IntParameter(
-        name=name,
-        rule="in [0, 2**63)",
-        way_out=way_out,
-        low=0,
-        high=_MOST,
-        dtype=np.int64,
-    )
-    for name, way_out in (
-        ("nanoseconds", "the time of a call, by a monotonic clock"),
-        ("tokens", "the number of tokens of a call"),
-    )
-)
+_count = partial(IntParameter, rule="in [0, 2**63)")
+_NANOSECONDS = _count(name="nanoseconds", way_out="the time of a call, by a monotonic clock")
+_TOKEN_COUNT = _count(name="tokens", way_out="the number of tokens of a call")
 _PERCENT = FloatParameter(
-    name="q",
-    rule="in [0, 100]",
-    way_out="a percentage: 50 for the median",
-    low=0.0,
-    high=100.0,
-    dtype=np.float64,
+    name="q", rule="in [0, 100]", way_out="a percentage: 50 for the median", low=0.0, high=100.0
 )
 
 

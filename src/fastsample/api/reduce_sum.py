@@ -7,7 +7,7 @@ from typing import Any
 from fastsample.engines import is_installed
 from fastsample.engines.reference.sums import SUMS, one_nan, rounded
 from fastsample.inputs.logits import Floats, memory_of_floats
-from fastsample.params.parameters import check_threads
+from fastsample.params.table import THREADS
 from fastsample.params.validation import check_reduction
 
 _X = Floats("x", "float16, bfloat16, float32 or float64", "efd", ("np.float64", "double()"), "0")
@@ -66,7 +66,7 @@ def reduce_sum(
     """
     check_reduction(reduction)
     values, _ = memory_of_floats(x, _X)
-    threads = check_threads(n_threads)
+    threads = THREADS.optional(n_threads)
     if not is_installed("native"):
         if isa is not None:
             raise RuntimeError(

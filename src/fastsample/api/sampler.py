@@ -14,8 +14,8 @@ from fastsample.engines.contract import SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import Rows, as_rows, memory_of_logits
-from fastsample.params.parameters import SamplingParams, check_position, replace_fields
-from fastsample.params.table import STREAM
+from fastsample.params.parameters import SamplingParams, replace_fields
+from fastsample.params.table import POSITION, STREAM
 from fastsample.params.validation import check_reduction
 
 from .arguments import invalid_mask, parse_logprobs
@@ -497,7 +497,7 @@ class Sampler:
         sequences : int or list of int, optional
             The sequences to set; None: all.
         """
-        checked = check_position(position)
+        checked = POSITION.one(position)
         with self._exclusive.begin():
             self._suspend()
             self._table.reset(checked, parse_ids(sequences))

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fastsample.engines.plan import make_plan
+from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.inputs.logits import MAX_VOCABULARY
 from fastsample.inputs.tokens import is_nested, token_list
 from fastsample.params.parameters import (
     MAX_POSITION,
     SamplingParams,
     fresh_seed,
-    plan_fields,
     replace_fields,
 )
 from fastsample.params.validation import per_row
@@ -67,7 +66,8 @@ class Sequence:
         # Positions that reset() has skipped: (length of the output before, number of positions).
         self._gaps = gaps
         self._skipped = sum(count for _, count in gaps)
-        self._plan = make_plan(1, **plan_fields(params), seed=seed, stream=stream)
+        fields = {name: getattr(params, name) for name in (*CHOICES, "stages")}
+        self._plan = make_plan(1, **fields, seed=seed, stream=stream)
 
     @property
     def params(self) -> SamplingParams:

@@ -14,7 +14,7 @@ from fastsample.engines.plan import make_plan
 from fastsample.inputs.arrays import dtype_of, in_type_of, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.params.table import TOP_P
-from fastsample.params.validation import IntParameter, per_row
+from fastsample.params.validation import per_row, vocabulary_parameter
 
 from .filtering import find_kept_sets, indices_of
 from .result import as_caller_array, check_out, written_during_call
@@ -84,14 +84,8 @@ def top_k(
     """
     rows = as_rows(logits)
     n_rows = len(rows.values)
-    check = IntParameter(
-        name="k",
-        rule=f"in [1, V] = [1, {rows.vocabulary}]",
-        way_out="how many tokens to return per row",
-        low=1,
-        high=rows.vocabulary,
-        dtype=np.int64,
-    )
+    way_out = "how many tokens to return per row"
+    check = vocabulary_parameter("k", 1, rows.vocabulary, way_out)
     shape: tuple[int, ...] | None
     if per_row(k):
         counts, shape = check.column(k, n_rows), None

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.parameters import check_threads
+from fastsample.params.table import THREADS
 
 from . import Engine, resolve
 from .contract import KeptSets, SampleOutput, SampleRequest
@@ -36,7 +36,7 @@ class Execution(NamedTuple):
         TypeError, ValueError, RuntimeError
             As `resolve`, and for a bad number of threads.
         """
-        return cls(resolve(engine, isa), isa, check_threads(n_threads))
+        return cls(resolve(engine, isa), isa, THREADS.optional(n_threads))
 
     def sample(self, request: SampleRequest, output: SampleOutput) -> None:
         """Draw for every row whose status is 0; write tokens, statuses and log-probabilities."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.validation import IntParameter
+from fastsample.params.validation import vocabulary_parameter
 
 from . import dlpack
 from .arrays import is_tensor, memory_of, require_cpu, require_dense
@@ -98,7 +98,10 @@ def rows_of(memory: Any, torch: bool, valid_vocab: Any) -> Rows:
         )
         raise ValueError(f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})")
     columns = int(shape[-1])
-    vocabulary = columns if valid_vocab is None else _check_valid(valid_vocab, columns)
+    vocabulary = columns
+    if valid_vocab is not None:
+        way_out = "how many columns of `logits` are tokens; leave it out for all"
+        vocabulary = vocabulary_parameter("valid_vocab", 1, columns, way_out).one(valid_vocab)
     if not 1 <= vocabulary <= MAX_VOCABULARY:
         raise ValueError(
             f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
@@ -193,15 +196,3 @@ def _readable(array: NDArray[Any], floats: Floats) -> NDArray[Any]:
 def wrong_dtype(dtype: Any, floats: Floats, way_out: str) -> TypeError:
     """Make the error for an array or tensor of another dtype."""
     return TypeError(f"`{floats.name}` must be {floats.dtypes}, got {dtype} ({way_out})")
-
-
-def _check_valid(valid_vocab: Any, columns: int) -> int:
-    parameter = IntParameter(
-        name="valid_vocab",
-        rule=f"in [1, V] = [1, {columns}]",
-        way_out="how many columns of `logits` are tokens; leave it out for all",
-        low=1,
-        high=columns,
-        dtype=np.int64,
-    )
-    return int(parameter.one(valid_vocab))

@@ -1,4 +1,4 @@
-"""`SamplingParams`, and checks of seed, position, stream, threads and draws."""
+"""`SamplingParams`, and checks of seed, position and stream."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 
 from .stages import check_stages, require_stage
-from .table import (
-    DRAWS,
-    MIN_KEEP,
-    PENALTIES,
-    PENALTY_SCOPES,
-    POSITION,
-    SEED,
-    STAGE_PARAMETERS,
-    STAGES,
-    THREADS,
-)
+from .table import MIN_KEEP, PENALTIES, PENALTY_SCOPES, SEED, STAGE_PARAMETERS, STAGES
 from .validation import Bad, per_row
 
 MAX_POSITION = 2**64 - 1
@@ -166,34 +156,9 @@ def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> S
     return SamplingParams(**keywords) if params is None else replace(params, **keywords)
 
 
-def plan_fields(params: SamplingParams) -> dict[str, Any]:
-    """Return every field but the seed, as keywords of `make_plan`."""
-    return {
-        field.name: getattr(params, field.name)
-        for field in fields(SamplingParams)
-        if field.name != "seed"
-    }
-
-
 def fresh_seed() -> int:
     """Draw a 64-bit seed from the system's entropy."""
     return int.from_bytes(os.urandom(8), "little")
-
-
-def check_position(position: Any) -> int:
-    """Check one position: an integer in [0, 2**64)."""
-    checked: int = POSITION.one(position)
-    return checked
-
-
-def check_threads(n_threads: Any) -> int | None:
-    """Check a number of threads: a positive integer, or None to let the engine choose."""
-    return None if n_threads is None else THREADS.one(n_threads)
-
-
-def check_draws(n: Any) -> int:
-    """Check a number of draws: a positive integer, or None, which is one."""
-    return 1 if n is None else DRAWS.one(n)
 
 
 def resolve_rng_position(

@@ -8,6 +8,7 @@ one more filter.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from .validation import (
 _ZERO, _ONE = -(2.0**-150), 1.0 + 2.0**-24
 _FINITE = math.nextafter(2.0**128 - 2.0**103, 0.0)
 _OVER_ZERO = math.nextafter(2.0**-150, 1.0)
-_MOST = 2**63 - 1
+_share = partial(FloatParameter, rule="in [0, 1]", low=_ZERO, high=_ONE)
 
 TEMPERATURE = FloatParameter(
     name="temperature",
@@ -36,9 +37,7 @@ TEMPERATURE = FloatParameter(
     way_out="0 takes the top token, 1 changes nothing",
     low=_ZERO,
     high=_FINITE,
-    dtype=np.float64,
     default=1.0,
-    off=(1.0,),
     op=Op.SCALE,
 )
 TOP_K = CountParameter(
@@ -46,59 +45,36 @@ TOP_K = CountParameter(
     help="Keep this many of the most probable tokens.",
     rule="a count of tokens in [1, 2**63), or off",
     way_out="0, -1 and None are off",
-    low=0,
-    high=_MOST,
-    dtype=np.int64,
     default=0,
     off=(0, -1, None),
     op=Op.COUNT,
 )
-TOP_P = FloatParameter(
+TOP_P = _share(
     name="top_p",
     help="Keep the most probable tokens that together reach this probability.",
-    rule="in [0, 1]",
     way_out="a share of the mass such as 0.95; 1 is off",
-    low=_ZERO,
-    high=_ONE,
-    dtype=np.float64,
     default=1.0,
-    off=(1.0,),
     op=Op.MASS,
 )
-MIN_P = FloatParameter(
+MIN_P = _share(
     name="min_p",
     help="Keep tokens at least this probable, relative to the top token.",
-    rule="in [0, 1]",
     way_out="a share of the top token's probability such as 0.05; 0 is off",
-    low=_ZERO,
-    high=_ONE,
-    dtype=np.float64,
     default=0.0,
-    off=(0.0,),
     op=Op.THRESHOLD,
 )
-TYPICAL_P = FloatParameter(
+TYPICAL_P = _share(
     name="typical_p",
     help="Keep the tokens nearest to the mean information content that reach this probability.",
-    rule="in [0, 1]",
     way_out="a share of the mass such as 0.9; 1 is off",
-    low=_ZERO,
-    high=_ONE,
-    dtype=np.float64,
     default=1.0,
-    off=(1.0,),
     op=Op.BAND,
 )
-EPSILON_CUTOFF = FloatParameter(
+EPSILON_CUTOFF = _share(
     name="epsilon_cutoff",
     help="Keep tokens with at least this probability.",
-    rule="in [0, 1]",
     way_out="a probability such as 0.0003; 0 is off",
-    low=_ZERO,
-    high=_ONE,
-    dtype=np.float64,
     default=0.0,
-    off=(0.0,),
     op=Op.THRESHOLD_OF_TOTAL,
 )
 TOP_N_SIGMA = FloatParameter(
@@ -108,9 +84,7 @@ TOP_N_SIGMA = FloatParameter(
     way_out="a number of standard deviations such as 1; 0 is off",
     low=_ZERO,
     high=_FINITE,
-    dtype=np.float64,
     default=0.0,
-    off=(0.0,),
     op=Op.THRESHOLD_OF_DEVIATION,
 )
 REPETITION_PENALTY = FloatParameter(
@@ -120,9 +94,7 @@ REPETITION_PENALTY = FloatParameter(
     way_out="above 1 it makes tokens of the history less likely; 1 is off",
     low=_OVER_ZERO,
     high=_FINITE,
-    dtype=np.float64,
     default=1.0,
-    off=(1.0,),
 )
 FREQUENCY_PENALTY = FloatParameter(
     name="frequency_penalty",
@@ -131,9 +103,7 @@ FREQUENCY_PENALTY = FloatParameter(
     way_out="what each occurrence in the history takes off a logit; 0 is off",
     low=-_FINITE,
     high=_FINITE,
-    dtype=np.float64,
     default=0.0,
-    off=(0.0,),
 )
 PRESENCE_PENALTY = FloatParameter(
     name="presence_penalty",
@@ -142,9 +112,7 @@ PRESENCE_PENALTY = FloatParameter(
     way_out="what any occurrence in the history takes off a logit; 0 is off",
     low=-_FINITE,
     high=_FINITE,
-    dtype=np.float64,
     default=0.0,
-    off=(0.0,),
 )
 MIN_KEEP = IntParameter(
     name="min_keep",
@@ -152,10 +120,7 @@ MIN_KEEP = IntParameter(
     rule="a count of tokens in [1, 2**63)",
     way_out="every filter keeps at least so many; 1 changes nothing",
     low=1,
-    high=_MOST,
-    dtype=np.int64,
     default=1,
-    off=(1,),
 )
 
 
@@ -165,12 +130,8 @@ def _scope(penalty: str, default: str) -> ScopeParameter:
         help=f"The tokens that the {penalty} penalty counts: all, prompt, output, or the last n.",
         rule='"all", "prompt", "output" or a count of tokens in [0, 2**63)',
         way_out="a count n means the last n tokens of prompt and output",
-        low=0,
-        high=_MOST,
-        dtype=np.int64,
         default=default,
         off=(0,),
-        per_row=False,
     )
 
 
@@ -182,7 +143,6 @@ SEED = SeedParameter(
     help="The seed of the random numbers.",
     rule="in [0, 2**64)",
     way_out="take it modulo 2**64, or leave `seed` out for a fresh one",
-    low=0,
     high=2**64 - 1,
     dtype=np.uint64,
 )
@@ -191,7 +151,6 @@ POSITION = IntParameter(
     help="How many tokens have been drawn for this sequence.",
     rule="in [0, 2**64)",
     way_out="how many tokens have been drawn for this sequence",
-    low=0,
     high=2**64 - 1,
     dtype=np.uint64,
 )
@@ -200,7 +159,6 @@ STREAM = IntParameter(
     help="Which continuation of one seed.",
     rule="in [0, 2**32)",
     way_out='which continuation of one seed; "row" puts row b on stream b',
-    low=0,
     high=2**32 - 1,
     dtype=np.uint32,
 )
@@ -211,8 +169,6 @@ THREADS = IntParameter(
     way_out="None lets fastsample choose",
     low=1,
     high=2**31 - 1,
-    dtype=np.int64,
-    per_row=False,
 )
 DRAWS = IntParameter(
     name="n",
@@ -221,8 +177,6 @@ DRAWS = IntParameter(
     way_out="None draws one token and adds no axis",
     low=1,
     high=2**32,
-    dtype=np.int64,
-    per_row=False,
 )
 
 STAGE_PARAMETERS: tuple[Parameter, ...] = (

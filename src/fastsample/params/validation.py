@@ -63,12 +63,12 @@ class Parameter(ABC):
         What a value must be, and what to do about one that is not: error messages quote both.
     low, high : number
         The closed range.
-    dtype : type
-        NumPy's, of a column of values.
     default : number or str or None
         The value that a call without it has.
     off : tuple
-        The values that switch it off, the one that a plan holds first; empty where none does.
+        The values that switch it off, the one that a plan holds first: the default, unless given.
+    dtype : type
+        NumPy's, of a column of values.
     op : Op or None
         What the stage of this name does; None where the parameter has no stage.
     per_row : bool
@@ -80,15 +80,19 @@ class Parameter(ABC):
     way_out: str
     low: float
     high: float
-    dtype: type[np.generic]
     help: str = ""
     default: Any = None
     off: tuple[Any, ...] = ()
     op: Op | None = None
     per_row: bool = True
+    dtype: type[np.generic]
     plain: ClassVar[Any]
     kind: ClassVar[str]
     dtype_kinds: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if not self.off and self.default is not None:
+            object.__setattr__(self, "off", (self.default,))
 
     @abstractmethod
     def number(self, value: Any, row: int | None = None) -> Any:
@@ -104,14 +108,18 @@ class Parameter(ABC):
             f"`{self.name}` must be {self.rule}, got {number}{at(row)} ({self.way_out})"
         )
 
-    def one(self, value: Any) -> Any:
-        """Check a value for all rows."""
+    def one(self, value: Any, row: int | None = None) -> Any:
+        """Check a value for all rows, or that of one row."""
         if type(value) is self.plain and self.low <= value <= self.high:
             return value
-        number = self.number(value)
+        number = self.number(value, row)
         if self.low <= number <= self.high:
             return number
-        raise self.out_of_range(number)
+        raise self.out_of_range(number, row)
+
+    def optional(self, value: Any) -> Any:
+        """Check a value for all rows where None is allowed."""
+        return None if value is None else self.one(value)
 
     def scalar(self, value: Any) -> Any:
         """Check a value that may not be given per row."""
@@ -147,21 +155,14 @@ class Parameter(ABC):
     def _one_by_one(self, values: Sequence[Any], bad: Bad | None) -> NDArray[Any]:
         numbers = []
         for row, value in enumerate(values):
-            number = value if type(value) is self.plain else self.number(value, row)
-            if not self.low <= number <= self.high:
-                number = self._off_limits(number, row, bad)
-            numbers.append(number)
+            try:
+                numbers.append(self.one(value, row))
+            except ValueError:
+                if bad is None:
+                    raise
+                bad[row] = True
+                numbers.append(1)  # which every parameter may be
         return np.array(numbers, self.dtype)
-
-    def _off_limits(self, number: Any, row: int, bad: Bad | None) -> Any:
-        """Mark a row whose number is out of range, or refuse it."""
-        number = self.number(number)
-        if self.low <= number <= self.high:
-            return number
-        if bad is None:
-            raise self.out_of_range(number, row)
-        bad[row] = True
-        return 1  # which every parameter may be
 
     def _array(self, value: Any) -> NDArray[Any]:
         if isinstance(value, np.ma.MaskedArray):
@@ -172,9 +173,11 @@ class Parameter(ABC):
             raise self.wrong_kind(f"{type(value).__name__}: {error}") from error
 
 
+@dataclass(frozen=True, kw_only=True)
 class FloatParameter(Parameter):
     """A parameter that the rule rounds to float32; its range is that of the rounded value."""
 
+    dtype: type[np.generic] = np.float64
     plain = float
     kind = "a number"
     dtype_kinds = "fiu"
@@ -193,9 +196,13 @@ class FloatParameter(Parameter):
         return _widened(array) if array.dtype == np.float32 else array
 
 
+@dataclass(frozen=True, kw_only=True)
 class IntParameter(Parameter):
     """A parameter that is an integer."""
 
+    low: float = 0
+    high: float = 2**63 - 1
+    dtype: type[np.generic] = np.int64
     plain = int
     kind = "an integer"
     dtype_kinds = "iu"
@@ -231,30 +238,26 @@ SCOPE_CODES = {"all": -1, "prompt": -2, "output": -3}
 """The scopes that have names, by the numbers that engines know them by."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class ScopeParameter(IntParameter):
     """A penalty's scope: one of three names, or how many of the last tokens it sees."""
 
+    per_row: bool = False
     kind = "a name or an integer"
 
-    def one(self, value: Any) -> Any:
+    def one(self, value: Any, row: int | None = None) -> Any:
         """Check a scope, and return the number that engines know it by."""
         if not isinstance(value, str):
-            return super().one(value)
+            return super().one(value, row)
         if value not in SCOPE_CODES:
             raise self.out_of_range(repr(value))
         return SCOPE_CODES[value]
 
 
-def logprobs_parameter(vocabulary: int) -> IntParameter:
-    """Make the parameter `logprobs` for rows of so many tokens."""
-    return IntParameter(
-        name="logprobs",
-        rule=f"in [0, V] = [0, {vocabulary}]",
-        way_out="the number of top tokens; 0 returns the drawn token alone",
-        low=0,
-        high=vocabulary,
-        dtype=np.int64,
-    )
+def vocabulary_parameter(name: str, low: int, vocabulary: int, way_out: str) -> IntParameter:
+    """Make a parameter that is a number of tokens, of rows of so many."""
+    rule = f"in [{low}, V] = [{low}, {vocabulary}]"
+    return IntParameter(name=name, rule=rule, way_out=way_out, low=low, high=vocabulary)
 
 
 REDUCTIONS = ("exact", "fixed", "fast")
@@ -263,10 +266,8 @@ REDUCTIONS = ("exact", "fixed", "fast")
 
 def check_reduction(reduction: Any) -> str:
     """Check the name of a reduction; return it as a plain str, which a subclass's is not."""
-    if isinstance(reduction, str):
-        for name in REDUCTIONS:
-            if reduction == name:
-                return name
+    if isinstance(reduction, str) and reduction in REDUCTIONS:
+        return REDUCTIONS[REDUCTIONS.index(reduction)]
     raise ValueError(
         f'`reduction` must be "exact", "fixed" or "fast", got {reduction!r} ("exact", the '
         "default, adds integers, whose sum no order changes)"
