@@ -191,13 +191,6 @@ cdef bint _is_brief(const Batch& batch, const LogitsProcessors& processors,
             and processors.prompt.offsets == NULL and processors.output.offsets == NULL)
 
 
-cdef dict _REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
-
-
-cdef int _code_of(str reduction) except -1:
-    return _REDUCTIONS[reduction]
-
-
 cdef int _sample(const Kernels* kernels, const Batch& batch, const LogitsProcessors& processors,
                  const RowParams* params, Reduction reduction, int n_threads,
                  const SampleOutput& output, uint8_t* status) except -1:
@@ -210,73 +203,64 @@ cdef int _sample(const Kernels* kernels, const Batch& batch, const LogitsProcess
     return 0
 
 
-def sample(request, output, isa, int n_threads):
+def sample(request, out, isa=None, n_threads=None):
     """Draw for every row of a `SampleRequest`, and write a `SampleOutput` of engines/contract.py."""
+    cdef Buffers buffers
     cdef Inputs inputs
-    cdef Outputs outputs
+    cdef SampleOutput output = SampleOutput()
     cdef _Isa chosen = _chosen(isa)
-    cdef _Processors processors = _acquire_inputs(request, inputs)
-    cdef _Logprobs logprobs = _acquire_outputs(output, inputs.batch, outputs)
-    _sample(chosen.kernels, inputs.batch, processors.processors, inputs.params(), inputs.reduction,
-            n_threads, outputs.output, outputs.statuses())
+    _hold_request(buffers, request, &inputs)
+    cdef uint8_t* status = _hold_output(buffers, out, inputs.batch, &output)
+    _sample(chosen.kernels, inputs.batch, inputs.processors, inputs.params, inputs.reduction,
+            n_threads or 0, output, status)
 
 
-def kept_sets(request, status, isa, int n_threads):
-    """Find the kept set of each row of a `SampleRequest`, in the rule's order.
-
-    Returns
-    -------
-    tokens : int64 array of shape (N,)
-    masses : uint64 array of shape (N,)
-    logits : float32 array of shape (N,)
-    offsets : int64 array of shape (B + 1,)
-    """
+def kept_sets(request, status, isa=None, n_threads=None):
+    """Find the kept set of each row of a `SampleRequest`; return the arrays of a `KeptSets`."""
+    cdef Buffers buffers
     cdef Inputs inputs
-    cdef Held held_status
     cdef _Isa chosen = _chosen(isa)
-    cdef _Processors processors = _acquire_inputs(request, inputs)
-    _hold_write(held_status, status, 1, inputs.batch.rows, "status")
+    cdef int threads = n_threads or 0
+    _hold_request(buffers, request, &inputs)
+    cdef uint8_t* statuses = <uint8_t*>_hold_write(buffers, status, 1, inputs.batch.rows, "status")
     cdef KeptSets sets
     with nogil:
-        sets = c_kept_sets(chosen.kernels[0], inputs.batch, processors.processors, inputs.params(),
-                           n_threads, <uint8_t*>held_status.buffer.buf)
-    cdef size_t length = sets.tokens.size()
-    tokens = np.empty(length, np.int64)
-    masses = np.empty(length, np.uint64)
-    logits = np.empty(length, np.float32)
-    offsets = np.empty(sets.offsets.size(), np.int64)
-    _copy(tokens, sets.tokens.data())
-    _copy(masses, sets.masses.data())
-    _copy(logits, sets.logits.data())
-    _copy(offsets, sets.offsets.data())
-    return tokens, masses, logits, offsets
+        sets = c_kept_sets(chosen.kernels[0], inputs.batch, inputs.processors, inputs.params, threads,
+                           statuses)
+    return (
+        _array_of(sets.tokens.data(), sets.tokens.size(), np.int64),
+        _array_of(sets.masses.data(), sets.masses.size(), np.uint64),
+        _array_of(sets.logits.data(), sets.logits.size(), np.float32),
+        _array_of(sets.offsets.data(), sets.offsets.size(), np.int64),
+    )
 
 
-cdef int _copy(array, const void* source) except -1:
-    cdef Held target
-    _hold(target, array, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, array.itemsize, "array")
-    if target.buffer.len:
-        memcpy(target.buffer.buf, source, target.buffer.len)
-    return 0
+cdef object _array_of(const void* items, size_t count, dtype):
+    cdef Buffers buffers
+    array = np.empty(count, dtype)
+    if count:
+        memcpy(_hold_write(buffers, array, array.itemsize, count, "array"), items, array.nbytes)
+    return array
 
 
-def softmax(str function, request, out, status, isa, int n_threads):
+def softmax(str name, request, out, status, isa=None, n_threads=None):
     """Write "softmax", "log_softmax" or "logsumexp" of each row at the temperature of its plan.
 
     `out` is float32 of shape (rows, vocabulary); for "logsumexp" float64 of shape (rows,).
     """
+    cdef Buffers buffers
     cdef Inputs inputs
-    cdef Held held_out, held_status
     cdef _Isa chosen = _chosen(isa)
-    cdef SoftmaxFunction code = <SoftmaxFunction><int>_SOFTMAX_FUNCTIONS[function]
-    cdef bint per_token = function != "logsumexp"
-    _acquire_inputs(request, inputs)
+    cdef SoftmaxFunction function = <SoftmaxFunction><int>_SOFTMAX_FUNCTIONS[name]
+    cdef bint per_token = name != "logsumexp"
+    cdef int threads = n_threads or 0
+    _hold_request(buffers, request, &inputs)
     cdef int64_t length = inputs.batch.rows * (inputs.batch.vocabulary if per_token else 1)
-    _hold_write(held_out, out, 4 if per_token else 8, length, "out")
-    _hold_write(held_status, status, 1, inputs.batch.rows, "status")
+    cdef void* target = _hold_write(buffers, out, 4 if per_token else 8, length, "out")
+    cdef uint8_t* statuses = <uint8_t*>_hold_write(buffers, status, 1, inputs.batch.rows, "status")
     with nogil:
-        softmax_rows(chosen.kernels[0], code, inputs.batch, inputs.params(), inputs.reduction,
-                     n_threads, held_out.buffer.buf, <uint8_t*>held_status.buffer.buf)
+        softmax_rows(chosen.kernels[0], function, inputs.batch, inputs.params, inputs.reduction,
+                     threads, target, statuses)
 
 
 cdef dict _SOFTMAX_FUNCTIONS = {"softmax": 0, "log_softmax": 1, "logsumexp": 2}

@@ -9,10 +9,10 @@ cdef uint64_t MAX_POSITION = 0xFFFFFFFFFFFFFFFF
 cdef object _NDARRAY = np.ndarray
 cdef object _FLOAT32 = np.dtype(np.float32)
 cdef object _FLOAT16 = np.dtype(np.float16)
-cdef dict _CODES = {"f": 0, "e": 1, "H": 2}
+cdef LogitsProcessors _NO_PROCESSORS = LogitsProcessors()
 
 
-cdef bint _find_rows(Held& held, logits, bint is_checked, int64_t valid_vocab, int64_t max_vocabulary,
+cdef bint _find_rows(Buffers& buffers, logits, bint is_checked, int64_t valid_vocab, int64_t max_vocabulary,
                      Batch* batch) except -1:
     """Find the rows of an array of shape (V,) or (B, V); False for other arrays.
 
@@ -26,23 +26,19 @@ cdef bint _find_rows(Held& held, logits, bint is_checked, int64_t valid_vocab, i
     elif logits.dtype is _FLOAT16:
         dtype = 1
     elif is_checked:
-        dtype = _CODES[logits.dtype.char]
+        dtype = _DTYPES[logits.dtype.char]
     else:
         return False
-    PyObject_GetBuffer(logits, &held.buffer, PyBUF_STRIDED_RO)
-    cdef int last = held.buffer.ndim - 1
+    cdef Py_buffer* buffer = _hold(buffers, logits, PyBUF_STRIDED_RO, 2 if dtype else 4, "logits")
+    cdef int last = buffer.ndim - 1
     if not 0 <= last <= 1:
         return False
-    cdef int64_t columns = held.buffer.shape[last]
+    cdef int64_t columns = buffer.shape[last]
     cdef int64_t vocabulary = valid_vocab or columns
     if not 1 <= vocabulary <= min(columns, max_vocabulary):
         return False
-    _describe_rows(&held.buffer, dtype, vocabulary, batch)
+    _describe_rows(buffer, dtype, vocabulary, batch)
     return True
-
-
-cdef bint _holds_tokens(output):
-    return isinstance(output, array.array) and output.typecode == "q"
 
 
 cdef int _reserve_one(array.array output) except -1:
@@ -54,7 +50,7 @@ cdef int _reserve_one(array.array output) except -1:
 
 
 cdef class Step:
-    """A sampler's call for sequences that stay the same, without logits processors.
+    """The `Step` of engines/contract.py.
 
     Parameters
     ----------
@@ -73,11 +69,6 @@ cdef class Step:
         The counts and the sums of a `Latency`.
     isa, n_threads, reduction
         As in `sample`.
-
-    Attributes
-    ----------
-    ready : bool
-        Whether it may draw; False at first, and during other uses of the sampler.
     """
 
     cdef public bint ready
@@ -90,23 +81,18 @@ cdef class Step:
     cdef int64_t _max_vocabulary
     cdef object _exclusive
     cdef object _tokens
-    cdef Held _plan
-    cdef Held _tokens_memory
+    cdef Buffers _buffers
+    cdef RowParams* _params
     cdef vector[uint8_t] _status
     cdef SampleOutput _sample_output
-    cdef bint _is_measured
-    cdef Held _counts
-    cdef Held _sums
+    cdef int64_t* _latency_counts
+    cdef int64_t* _latency_sums
 
     def __cinit__(self, list outputs, skipped, int64_t valid_vocab, int64_t max_vocabulary, plan,
                   exclusive, latency, isa, int n_threads, str reduction):
         cdef int64_t count = len(outputs)
-        if len(skipped) != count or not all(_holds_tokens(output) for output in outputs):
-            raise ValueError("outputs must be arrays of int64, one for each number in skipped")
-        if not 0 <= valid_vocab <= max_vocabulary:
-            raise ValueError("valid_vocab must be at most max_vocabulary")
         self._kernels = _chosen(isa).kernels
-        self._reduction = <Reduction>_code_of(reduction)
+        self._reduction = <Reduction><int>_REDUCTIONS[reduction]
         self._n_threads = n_threads
         self._outputs = list(outputs)
         self._skipped = skipped
@@ -116,52 +102,52 @@ cdef class Step:
         self._tokens = np.empty(count, np.int64)
         self._status.resize(count)
         self._sample_output = SampleOutput()
-        _hold_write(self._plan, plan, sizeof(RowParams), count, "plan")
-        _hold_tokens(self._tokens_memory, self._tokens.reshape(count, 1), count, &self._sample_output)
+        self._sample_output.draws = 1
+        self._sample_output.tokens = <int64_t*>_hold_write(
+            self._buffers, self._tokens, 8, count, "tokens")
+        self._params = <RowParams*>_hold_write(self._buffers, plan, sizeof(RowParams), count, "plan")
         if latency is not None:
-            self._is_measured = True
-            _hold_write(self._counts, latency[0], 8, LATENCY_BUCKETS, "counts")
-            _hold_write(self._sums, latency[1], 8, 4, "sums")
+            counts, sums = latency
+            self._latency_counts = <int64_t*>_hold_write(
+                self._buffers, counts, 8, LATENCY_BUCKETS, "counts")
+            self._latency_sums = <int64_t*>_hold_write(self._buffers, sums, 8, 4, "sums")
 
     def __call__(self, logits, bint is_checked=False):
-        """Draw a token for each sequence, append them and return them; or None.
-
-        `is_checked` says that the logits are memory as `memory_of_logits` returns it.
-        """
-        cdef int64_t started = _now() if self._is_measured else 0
-        cdef Held held
+        """Draw a token for each sequence, append them and return them; or None."""
+        cdef int64_t started = _now() if self._latency_sums else 0
+        cdef Buffers buffers
         cdef Batch batch
-        if not self.ready or not _find_rows(held, logits, is_checked, self._valid_vocab,
+        if not self.ready or not _find_rows(buffers, logits, is_checked, self._valid_vocab,
                                             self._max_vocabulary, &batch):
             return None
         if batch.rows != <int64_t>self._status.size() or not self._draw(batch):
             return None
         self._append()
-        result = self._sample_output.tokens[0] if held.buffer.ndim == 1 else self._tokens.copy()
-        if self._is_measured:
-            _record(self._counts, self._sums, _now() - started, batch.rows)
+        is_row = buffers.held[0].ndim == 1
+        result = self._sample_output.tokens[0] if is_row else self._tokens.copy()
+        if self._latency_sums:
+            _record(self._latency_counts, self._latency_sums, _now() - started, batch.rows)
         return result
 
     cdef bint _draw(self, const Batch& batch) except -1:
         """Write the tokens; False where a row has none, or the sampler is in use."""
-        cdef RowParams* params = <RowParams*>self._plan.buffer.buf
         cdef uint64_t length
         cdef int64_t b
         for b in range(batch.rows):
             length = len(<array.array>self._outputs[b])
             if self._skipped[b] > MAX_POSITION - length:
                 return False
-            params[b].position = self._skipped[b] + length
+            self._params[b].position = self._skipped[b] + length
             self._status[b] = 0
-        if _is_brief(batch, _NO_PROCESSORS.processors, self._sample_output):
-            self._sample(batch, params)
+        if _is_brief(batch, _NO_PROCESSORS, self._sample_output):
+            self._sample(batch)
         else:
             lock = self._exclusive.lock
             if not lock.acquire(False):
                 return False
             self.ready = False
             try:
-                self._sample(batch, params)
+                self._sample(batch)
             finally:
                 self.ready = True
                 lock.release()
@@ -170,8 +156,8 @@ cdef class Step:
                 return False
         return True
 
-    cdef int _sample(self, const Batch& batch, const RowParams* params) except -1:
-        return _sample(self._kernels, batch, _NO_PROCESSORS.processors, params, self._reduction,
+    cdef int _sample(self, const Batch& batch) except -1:
+        return _sample(self._kernels, batch, _NO_PROCESSORS, self._params, self._reduction,
                        self._n_threads, self._sample_output, self._status.data())
 
     cdef int _append(self) except -1:
@@ -189,7 +175,7 @@ cdef class Step:
 # ---- sample -------------------------------------------------------------------------------------------
 
 cdef class Draw:
-    """A call of `sample` for one row, with fixed parameters and no logits processors.
+    """The `Draw` of engines/contract.py.
 
     Parameters
     ----------
@@ -207,23 +193,23 @@ cdef class Draw:
     cdef int64_t _max_vocabulary
     cdef object _number
     cdef object _ok
-    cdef Held _number_memory
+    cdef int64_t* _number_memory
+    cdef Buffers _buffers
 
     def __cinit__(self, plan, int64_t max_vocabulary, isa, int n_threads, str reduction):
-        cdef Held held
         self._kernels = _chosen(isa).kernels
-        self._reduction = <Reduction>_code_of(reduction)
+        self._reduction = <Reduction><int>_REDUCTIONS[reduction]
         self._n_threads = n_threads
-        _hold_plan(held, plan, 1)
-        self._params = (<const RowParams*>held.buffer.buf)[0]
+        self._params = (<const RowParams*>_hold_read(
+            self._buffers, plan, sizeof(RowParams), 1, "plan"))[0]
         self._max_vocabulary = max_vocabulary
         self._number = np.zeros((), np.int64)
         self._ok = np.zeros((), np.uint8)
-        _hold_write(self._number_memory, self._number, 8, 1, "number")
+        self._number_memory = <int64_t*>_hold_write(self._buffers, self._number, 8, 1, "number")
 
     def __call__(self, logits, seed, position, stream, bint is_checked=False):
         """Draw, and return the token, the kept count and the status as arrays without dimensions; or None."""
-        cdef Held held
+        cdef Buffers buffers
         cdef Batch batch
         cdef SampleOutput output = SampleOutput()
         cdef RowParams params = self._params
@@ -235,19 +221,19 @@ cdef class Draw:
             params.seed, params.position, params.stream = seed, position, stream
         except OverflowError:
             return None
-        if not _find_rows(held, logits, is_checked, 0, self._max_vocabulary, &batch):
+        if not _find_rows(buffers, logits, is_checked, 0, self._max_vocabulary, &batch):
             return None
-        if held.buffer.ndim != 1:
+        if buffers.held[0].ndim != 1:
             return None
         output.tokens, output.draws, output.kept_counts = &token, 1, &kept_count
-        _sample(self._kernels, batch, _NO_PROCESSORS.processors, &params, self._reduction,
+        _sample(self._kernels, batch, _NO_PROCESSORS, &params, self._reduction,
                 self._n_threads, output, &status)
         if status:
             return None
         return self._as_array(token), self._as_array(kept_count), self._ok.copy()
 
     cdef object _as_array(self, int64_t number):
-        (<int64_t*>self._number_memory.buffer.buf)[0] = number
+        self._number_memory[0] = number
         return self._number.copy()
 
 
@@ -265,14 +251,13 @@ cdef int64_t _now() noexcept:
     return <int64_t>time.tv_sec * 1_000_000_000 + time.tv_nsec
 
 
-cdef void _record(Held& counts, Held& sums, int64_t took, int64_t tokens) noexcept:
+cdef void _record(int64_t* counts, int64_t* sums, int64_t took, int64_t tokens) noexcept:
     """What `Latency.record` does."""
-    cdef int64_t* sum = <int64_t*>sums.buffer.buf
     cdef int shift = 0
     while took >> shift >= 2 << LATENCY_BITS:
         shift += 1
-    (<int64_t*>counts.buffer.buf)[(shift << LATENCY_BITS) + (took >> shift)] += 1
-    sum[0] += 1
-    sum[1] += tokens
-    sum[2] += took
-    sum[3] = max(sum[3], took)
+    counts[(shift << LATENCY_BITS) + (took >> shift)] += 1
+    sums[0] += 1
+    sums[1] += tokens
+    sums[2] += took
+    sums[3] = max(sums[3], took)

@@ -11,7 +11,6 @@ from fastsample.params.table import THREADS
 from fastsample.params.validation import check_reduction
 
 _X = Floats("x", "float16, bfloat16, float32 or float64", "efd", ("np.float64", "double()"), "0")
-_KINDS = {"e": "float16", "H": "bfloat16", "f": "float32", "d": "float64"}
 
 
 def reduce_sum(
@@ -76,12 +75,9 @@ def reduce_sum(
         return SUMS[reduction](values.reshape(-1))
     from fastsample import _native
 
-    how = _KINDS[values.dtype.char], isa, threads or 0
-    if reduction == "fixed":
-        return one_nan(_native.fixed_sum(values, *how))
-    if reduction == "fast":
-        return one_nan(_native.fast_sum(values, *how))
-    digits, special = _native.exact_sum(values, *how)
+    if reduction != "exact":
+        return one_nan(_native.float_sum(values, reduction, isa, threads or 0))
+    digits, special = _native.exact_sum(values, isa, threads or 0)
     if special != 0.0:
         return one_nan(special)
     return rounded(int.from_bytes(digits, "little", signed=True))

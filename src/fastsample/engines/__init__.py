@@ -1,18 +1,13 @@
-"""The registry of engines: one record for each, what it needs and what it can do.
-
-An engine is a module with the functions of `contract`: `run`, `write_softmax` and `kept_sets`, and
-`make_step` and `make_draw` where it can prepare calls that are repeated. All return the same bits.
-"""
+"""The registry of engines: one record for each, what it needs and what it can do."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +15,7 @@ from numpy.typing import NDArray
 from fastsample.params.ops import Op
 from fastsample.params.table import STAGES
 
-from .contract import Draw, FindKeptSets, Run, SampleRequest, Step, WriteSoftmax
-
-
-class Engine(NamedTuple):
-    """An engine that is loaded: its name, its functions, its instruction sets."""
-
-    name: str
-    run: Run
-    write_softmax: WriteSoftmax
-    kept_sets: FindKeptSets
-    make_step: Callable[..., Step] | None
-    make_draw: Callable[..., Draw] | None
-    isas: tuple[str, ...]
-
+from .contract import Engine
 
 ALL_OPS = frozenset(Op)
 
@@ -108,11 +90,7 @@ ENGINES = {
             package="numba",
             is_automatic=True,
         ),
-        EngineRecord(
-            name="reference",
-            module="reference.engine",
-            is_automatic=True,
-        ),
+        EngineRecord(name="reference", module="reference.engine", is_automatic=True),
         EngineRecord(
             name="torch",
             module="torch.engine",
@@ -141,6 +119,9 @@ ENGINES = {
 
 TENSOR_ENGINES = tuple(record.name for record in ENGINES.values() if record.takes_tensors)
 """Engines that draw from tensors on their device."""
+
+
+_AUTOMATIC = tuple(record.name for record in ENGINES.values() if record.is_automatic)
 
 
 @cache
@@ -183,7 +164,7 @@ def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     require_name("engine", name)
     require_name("isa", isa)
     if name is None or name == "auto":
-        name = _automatic() if isa is None else "native"
+        name = next(filter(is_installed, _AUTOMATIC)) if isa is None else "native"
     record = ENGINES.get(name)
     if record is None:
         raise ValueError(
@@ -209,70 +190,39 @@ def require_name(argument: str, value: Any) -> None:
         )
 
 
-def _automatic() -> str:
-    names = (record.name for record in ENGINES.values() if record.is_automatic)
-    return next(filter(is_installed, names))
-
-
 @cache
 def _load(name: str) -> Engine:
     module = import_module(f".{ENGINES[name].module}", __name__)
     return Engine(
         name,
-        _refusing(name, module.run),
+        module.run,
         module.write_softmax,
-        _refusing(name, module.kept_sets),
+        module.kept_sets,
         getattr(module, "make_step", None),
         getattr(module, "make_draw", None),
         getattr(module, "ISAS", ()),
     )
 
 
-# ---------------------------------------------------------------- stages that an engine lacks
-
-_Call = TypeVar("_Call", bound=Callable[..., Any])
-
-
-def _refusing(name: str, call: _Call) -> _Call:
-    """Check the plan of each request where an engine lacks an op."""
-    if ENGINES[name].ops == ALL_OPS:
-        return call
-
-    @wraps(call)
-    def checked(request: SampleRequest, *args: Any, **options: Any) -> Any:
-        require_stages(name, request.plan)
-        return call(request, *args, **options)
-
-    return checked  # type: ignore[return-value]
-
-
 def require_stages(name: str, plan: NDArray[np.void]) -> None:
-    """Refuse a plan with a stage that an engine lacks.
-
-    Parameters
-    ----------
-    name : str
-        The engine's.
-    plan : array of PLAN
+    """Refuse a plan with a stage whose op an engine lacks.
 
     Raises
     ------
     ValueError
-        The engine lacks an op of the plan: the message names the stage.
+        The message names the stage, and another engine: one that takes tensors if this one does.
     """
-    lacking = ALL_OPS - ENGINES[name].ops
-    if not lacking:
+    record = ENGINES[name]
+    if record.ops == ALL_OPS:
         return
     for ops, stages in set(zip(plan["ops"].tolist(), plan["stages"].tolist(), strict=True)):
         for op, code in zip(ops, stages, strict=True):
-            if op in lacking:
-                raise _lacks_stage(name, STAGES[code - 1], Op(op))
-
-
-def _lacks_stage(name: str, stage: str, op: Op) -> ValueError:
-    # For tensors on their device if the refused engine is.
-    takes_tensors = ENGINES[name].takes_tensors
-    able = [record for record in ENGINES.values() if op in record.ops]
-    able.sort(key=lambda record: record.takes_tensors != takes_tensors)
-    instead = f'use engine="{able[0].name}", or ' if able else ""
-    return ValueError(f"engine {name!r} has no stage {stage!r} ({instead}leave `{stage}` out)")
+            if op in record.ops:
+                continue
+            stage = STAGES[code - 1]
+            able = [one for one in ENGINES.values() if op in one.ops]
+            able.sort(key=lambda one: one.takes_tensors != record.takes_tensors)
+            raise ValueError(
+                f'engine {name!r} has no stage {stage!r} (use engine="{able[0].name}", or leave '
+                f"`{stage}` out)"
+            )

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.inputs.logits_processors import LogitsProcessors, TokenLists
-
-__all__ = [
-    "LOGPROBS_MODES",
-    "Draw",
-    "FindKeptSets",
-    "KeptSets",
-    "LogitsProcessors",
-    "LogprobRequest",
-    "LogprobResult",
-    "Run",
-    "SampleOutput",
-    "SampleRequest",
-    "Step",
-    "TokenLists",
-    "WriteSoftmax",
-]
+from fastsample.inputs.logits_processors import LogitsProcessors as LogitsProcessors
+from fastsample.inputs.logits_processors import TokenLists as TokenLists
 
 LOGPROBS_MODES = ("raw", "tempered", "processed")
 """Distributions that log-probabilities can be returned for: section 7 of the rule."""
@@ -170,66 +156,37 @@ class KeptSets(NamedTuple):
 # ---------------------------------------------------------------- functions
 
 
-class Run(Protocol):
-    """An engine's function that draws. Values in a row are never an error: they set its status."""
+class Engine(NamedTuple):
+    """An engine that is loaded: the functions of its module.
 
-    def __call__(
-        self,
-        request: SampleRequest,
-        out: SampleOutput,
-        *,
-        isa: str | None = None,
-        n_threads: int | None = None,
-    ) -> None:
-        """Draw for every row of the request."""
+    The first three end in ``*, isa=None, n_threads=None``. An engine checks no argument; what a row
+    holds is never an error, and sets its status.
 
+    Attributes
+    ----------
+    name : str
+    run : (SampleRequest, SampleOutput) -> None
+        Draws for every row of the request.
+    write_softmax : (function, SampleRequest, out, status) -> None
+        Writes "softmax" or "log_softmax" of each row to float32 `out` of shape (B, vocabulary), or
+        "logsumexp" to float64 of shape (B,), at the temperature of the plan, without processors and
+        filters. `out` is C-contiguous, written in valid rows, and may be the memory of
+        `request.values`. `status` is uint8 of shape (B,), 0 at first.
+    kept_sets : (SampleRequest, status) -> KeptSets
+        Finds the kept set of each row. `status` as in `SampleOutput`.
+    make_step, make_draw : function or None
+        Make a `Step` or a `Draw`: see kernels/step.pxi.
+    isas : tuple of str
+        The instruction sets that a call may name.
+    """
 
-class WriteSoftmax(Protocol):
-    """An engine's function for softmax, log_softmax and logsumexp."""
-
-    def __call__(
-        self,
-        name: str,
-        request: SampleRequest,
-        out: NDArray[Any],
-        status: NDArray[np.uint8],
-        *,
-        isa: str | None = None,
-        n_threads: int | None = None,
-    ) -> None:
-        """Write a function of each row at its temperature, without processors and filters.
-
-        Parameters
-        ----------
-        name : {"softmax", "log_softmax", "logsumexp"}
-        request : SampleRequest
-            Its plan has the temperatures; above 0 for "logsumexp".
-        out : float32 array of shape (B, vocabulary), or float64 of shape (B,) for "logsumexp"
-            C-contiguous. Written in valid rows. It may be the memory of `request.values`.
-        status : uint8 array of shape (B,)
-            0 at first. Written: 1 for an invalid row, 2 for an empty one.
-        """
-
-
-class FindKeptSets(Protocol):
-    """An engine's function that finds kept sets."""
-
-    def __call__(
-        self,
-        request: SampleRequest,
-        status: NDArray[np.uint8],
-        *,
-        isa: str | None = None,
-        n_threads: int | None = None,
-    ) -> KeptSets:
-        """Find the kept set of each row.
-
-        Parameters
-        ----------
-        request : SampleRequest
-        status : uint8 array of shape (B,)
-            Read and written: a row whose status is not 0 is skipped.
-        """
+    name: str
+    run: Callable[..., None]
+    write_softmax: Callable[..., None]
+    kept_sets: Callable[..., KeptSets]
+    make_step: Callable[..., Step] | None
+    make_draw: Callable[..., Draw] | None
+    isas: tuple[str, ...]
 
 
 class Step(Protocol):

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fastsample.params.table import THREADS
 
-from . import Engine, resolve
-from .contract import KeptSets, SampleOutput, SampleRequest
+from . import require_stages, resolve
+from .contract import Engine, KeptSets, SampleOutput, SampleRequest
 
 
 class Execution(NamedTuple):
@@ -40,10 +40,12 @@ class Execution(NamedTuple):
 
     def sample(self, request: SampleRequest, output: SampleOutput) -> None:
         """Draw for every row whose status is 0; write tokens, statuses and log-probabilities."""
+        require_stages(self.engine.name, request.plan)
         self.engine.run(request, output, isa=self.isa, n_threads=self.n_threads)
 
     def kept_sets(self, request: SampleRequest) -> tuple[KeptSets, NDArray[np.uint8]]:
         """Find the kept set and the status of each row."""
+        require_stages(self.engine.name, request.plan)
         status = np.zeros(len(request.plan), np.uint8)
         sets = self.engine.kept_sets(request, status, isa=self.isa, n_threads=self.n_threads)
         return sets, status

@@ -95,9 +95,9 @@ def native_sample(changed: dict[str, Any]) -> None:
     native.sample(SampleRequest(**request), SampleOutput(**output), None, 1)
 
 
-def logprob_buffers(n_top: int, n_modes: int = 1, **changed: Any) -> dict[str, Any]:
-    """Buffers for log-probabilities of some modes, with some top tokens."""
-    buffers = LogprobResult.empty(("raw",) * n_modes, 4, n_top)
+def logprob_buffers(n_top: int, **changed: Any) -> dict[str, Any]:
+    """Buffers for log-probabilities, with some top tokens."""
+    buffers = LogprobResult.empty(("raw",), 4, n_top)
     return {"logprobs": buffers._replace(**changed)}
 
 
@@ -120,15 +120,10 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"mask": np.ones(3, bool)}, "mask must have one row, or one for each row of values"),
     ({"mask": np.ones((4, 3), np.uint8)}, "mask must have items of 4 bytes, got 1"),
     ({"output": lists_with(offsets=LISTS.offsets[:4])}, "offsets must have 5 items"),
-    ({"output": lists_with(offsets=np.array([0, 2, 1, 2, 3]))}, "offsets must ascend from 0"),
-    ({"prompt": lists_with(offsets=np.array([-1, 1, 2, 2, 3]))}, "offsets must ascend from 0"),
     ({"output": lists_with(tokens=LISTS.tokens[:2])}, "tokens must have 3 items"),
-    ({"output": lists_with(tokens=LISTS.tokens + 1)}, "tokens must be in the vocabulary"),
-    ({"prompt": lists_with(tokens=LISTS.tokens - 1)}, "tokens must be in the vocabulary"),
     ({"bias": lists_with(values=np.ones(2, np.float32))}, "values must have 3 items"),
     ({"bias": lists_with(values=np.ones(3))}, "values must have items of 4 bytes, got 8"),
     ({"mask": np.ones((3, 1), np.uint32)}, "mask must have one row, or one for each row of"),
-    (logprob_buffers(2, n_modes=4), "modes must be at most 3"),
     (logprob_buffers(4), "top_tokens cannot hold more tokens than the vocabulary"),
     (logprob_buffers(2, logprobs=np.empty((1, 3))), "logprobs must have 4 items"),
     (logprob_buffers(2, ranks=np.empty((2, 4), np.int64)), "ranks must have 4 items"),
@@ -156,11 +151,6 @@ def native_step(changed: dict[str, Any]) -> None:
 FIXED_PLAN = np.frombuffer(make_plan(4).tobytes(), PLAN_LAYOUT)
 
 BAD_STEPS: list[tuple[dict[str, Any], str]] = [
-    ({"outputs": [array("q")] * 3}, "outputs must be arrays of int64, one for each number in ski"),
-    ({"outputs": [array("i")] * 4}, "outputs must be arrays of int64, one for each number in ski"),
-    ({"outputs": [[]] * 4}, "outputs must be arrays of int64, one for each number in skipped"),
-    ({"valid_vocab": 4}, "valid_vocab must be at most max_vocabulary"),
-    ({"valid_vocab": -1}, "valid_vocab must be at most max_vocabulary"),
     ({"plan": make_plan(3)}, "plan must have 4 items"),
     ({"plan": FIXED_PLAN}, "buffer source array is read-only"),
     ({"latency": (array("q"), array("q", [0] * 4))}, "counts must have 3712 items"),

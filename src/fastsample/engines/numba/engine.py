@@ -49,7 +49,7 @@ def write_softmax(
     status: NDArray[np.uint8],
     **_options: Any,
 ) -> None:
-    """Write softmax, log_softmax or logsumexp of each row, as `WriteSoftmax` says."""
+    """Write softmax, log_softmax or logsumexp of each row."""
     with DefaultMode():
         for b, params in enumerate(row_params(request.plan)):
             row = _ROWS[request.reduction](_raw_row(request, b))
@@ -59,7 +59,7 @@ def write_softmax(
 
 
 def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any) -> KeptSets:
-    """Find the kept set of each row, as `FindKeptSets` says."""
+    """Find the kept set of each row."""
     found = [NO_TOKENS] * len(request.plan)
     with DefaultMode():
         for b, params in enumerate(row_params(request.plan)):

@@ -39,7 +39,7 @@ def write_softmax(
     status: NDArray[np.uint8],
     **_options: Any,
 ) -> None:
-    """Write softmax, log_softmax or logsumexp of each row, as `WriteSoftmax` says."""
+    """Write softmax, log_softmax or logsumexp of each row."""
     for b, settings in enumerate(request.plan):
         row = unmodified_row(request, b)
         status[b] = reference.status(row)
@@ -48,7 +48,7 @@ def write_softmax(
 
 
 def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any) -> KeptSets:
-    """Find the kept set of each row, as `FindKeptSets` says."""
+    """Find the kept set of each row."""
     found = [NO_TOKENS] * len(request.plan)
     for b in np.flatnonzero(status == reference.OK).tolist():
         row = adjusted_row(request, b)

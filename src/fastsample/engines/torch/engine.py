@@ -84,7 +84,7 @@ class ArrayEngine(NamedTuple):
 def kept_sets(
     request: SampleRequest, status: NDArray[np.uint8], **_options: Any
 ) -> contract.KeptSets:
-    """Find the kept set of each row, as `FindKeptSets` says; on the CPU."""
+    """Find the kept set of each row; on the CPU."""
     found = [NO_TOKENS] * len(request.plan)
     for some in _batches(request):
         rows, kept, its_status = batch.kept_sets(_part(request, some, status))
@@ -109,7 +109,7 @@ def write_softmax(
     status: NDArray[np.uint8],
     **_options: Any,
 ) -> None:
-    """Write softmax, log_softmax or logsumexp of each row, on the CPU, as `WriteSoftmax` says."""
+    """Write softmax, log_softmax or logsumexp of each row, on the CPU."""
     require_exact(request.reduction)
     require_rounding_to_nearest()
     rows = rows_of(read(_tensor(request.values), request.vocabulary))
