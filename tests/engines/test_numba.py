@@ -21,7 +21,6 @@ import fastsample
 from fastsample import engines
 from tests.support.engines import (
     NATIVE,
-    PLAN_LAYOUT,
     Engine,
     differing,
     make_output,
@@ -130,14 +129,6 @@ def test_no_numba_cache_by_default(cache: str, tmp_path: Path) -> None:
     code = "import fastsample, numpy as np; fastsample.sample(np.zeros(9, 'f4'), engine='numba')"
     run(code, FASTSAMPLE_NUMBA_CACHE=cache, NUMBA_CACHE_DIR=str(tmp_path))
     assert any(tmp_path.rglob("*.nbi")) == (cache == "1")
-
-
-def test_settings_are_those_of_a_plan() -> None:
-    from fastsample.engines.numba.settings import RowParams, row_params
-
-    assert RowParams._fields == PLAN_LAYOUT.names
-    plan = make_plan(2, seed=2**64 - 1, top_p=0.25, stages=("top_p",))
-    assert row_params(plan)[1] == RowParams(*plan.tolist()[1][:-1], plan["values"][1].tolist())
 
 
 # ---------------------------------------------------------------- cuts far from the top

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fastsample.engines.contract import KeptSets, LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.reference import rows as reference
 from fastsample.engines.reference.engine import NO_TOKENS, join_kept_sets, write_nothing
+from fastsample.engines.reference.logits_processors import adjusted_row
 
 from .filters import Kept, filter_row
 from .fixed import FixedRow
@@ -21,9 +22,7 @@ from .float_mode import DefaultMode
 from .logprobs import kept_logprobs, row_logprobs
 from .mass import masses_of
 from .ordinal import logits_of, tokens_of
-from .penalties import adjust
 from .row import Row
-from .settings import RowParams, row_params
 from .softmax import WRITERS
 
 # No order of float32 is faster here than the fixed one.
@@ -34,9 +33,9 @@ def run(request: SampleRequest, out: SampleOutput, **_options: Any) -> None:
     """Draw for every row, as `Run` says. There are no instruction sets and no threads to choose."""
     write_nothing(out)
     with DefaultMode():
-        for b, params in enumerate(row_params(request.plan)):
+        for b, params in enumerate(request.plan):
             if out.status[b] == reference.OK:
-                row = _ROWS[request.reduction](_processed_row(request, b, params))
+                row = _ROWS[request.reduction](_processed_row(request, b))
                 out.status[b] = row.status
                 if row.status == reference.OK:
                     _write_row(request, out, b, row, params)
@@ -51,20 +50,20 @@ def write_softmax(
 ) -> None:
     """Write softmax, log_softmax or logsumexp of each row."""
     with DefaultMode():
-        for b, params in enumerate(row_params(request.plan)):
+        for b, params in enumerate(request.plan):
             row = _ROWS[request.reduction](_raw_row(request, b))
             status[b] = row.status
             if row.status == reference.OK:
-                WRITERS[name](row, reference.to_float32(params.temperature), out[b : b + 1])
+                WRITERS[name](row, reference.to_float32(params["temperature"]), out[b : b + 1])
 
 
 def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any) -> KeptSets:
     """Find the kept set of each row."""
     found = [NO_TOKENS] * len(request.plan)
     with DefaultMode():
-        for b, params in enumerate(row_params(request.plan)):
+        for b, params in enumerate(request.plan):
             if status[b] == reference.OK:
-                row = Row(_processed_row(request, b, params))
+                row = Row(_processed_row(request, b))
                 status[b] = row.status
                 if row.status == reference.OK:
                     kept = filter_row(row, params)
@@ -85,23 +84,18 @@ def _raw_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
     return np.ascontiguousarray(reference.widen(row))
 
 
-def _processed_row(request: SampleRequest, b: int, params: RowParams) -> NDArray[np.float32]:
-    row = _raw_row(request, b)
-    if request.processors is None:
-        return row
-    row = np.array(row)
-    adjust(row, request.processors, b, params)
-    return row
+def _processed_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
+    return _raw_row(request, b) if request.processors is None else adjusted_row(request, b)
 
 
 # ---------------------------------------------------------------- draws
 
 
 def _write_row(
-    request: SampleRequest, out: SampleOutput, b: int, row: Row, params: RowParams
+    request: SampleRequest, out: SampleOutput, b: int, row: Row, params: np.void
 ) -> None:
     kept = filter_row(row, params)
-    rng_position = tuple(map(np.uint64, (params.seed, params.position, params.stream)))
+    rng_position = tuple(np.uint64(params[name]) for name in ("seed", "position", "stream"))
     kept.row.draw(kept.cut, kept.scaling, rng_position, out.tokens[b])
     if out.kept_count is not None:
         out.kept_count[b] = kept.row.count(kept.cut)
@@ -121,11 +115,11 @@ def _write_logprobs(
     row: Row,
     token: int,
     kept: Kept,
-    params: RowParams,
+    params: np.void,
 ) -> None:
     """Write the log-probabilities of a token and of the row's top tokens in one mode."""
     mode = out.modes[at[0]]
-    temperature = 1.0 if mode == "raw" else reference.to_float32(params.temperature)
+    temperature = 1.0 if mode == "raw" else reference.to_float32(params["temperature"])
     drawn = row.sort_key_of_token(token)
     first = row.first(out.top_tokens.shape[2])
     keys = np.concatenate([np.array([drawn]), first])

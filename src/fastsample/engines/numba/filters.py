@@ -20,7 +20,6 @@ from fastsample.params.ops import Op
 from .mass import masses_of
 from .ordinal import ALL, key_parts, logits_of
 from .row import Row, Scaling, nucleus_target
-from .settings import RowParams
 
 _HIGHEST = np.float32(-(2.0**-36))
 
@@ -110,16 +109,16 @@ def _band(kept: Kept, op: int, v: float, min_keep: int) -> None:
     if share == 1:
         return
     keys, (top, scale) = kept.row.keys(kept.cut, in_order=False), kept.scaling
-    mass = masses_of(keys, kept.scaling)
+    # NaN, negative masses and none at all are only where the row has been written since.
+    mass = masses_of(keys, kept.scaling).clip(0)
     if not mass.any():
-        return  # The row has been written since.
-    with np.errstate(over="ignore"):
-        y = np.maximum((logits_of(keys) - top) * scale, np.float32(-64))
+        return
+    y = np.fmax((logits_of(keys) - top) * scale, np.float32(-64))
     distance = np.abs(y - center(y, mass))
     nearest = np.argsort(distance)
     running = mass[nearest].cumsum()
     reached = running.searchsorted(nucleus_target(share, int(running[-1])))
-    last = max(int(reached), min(min_keep, len(keys)) - 1)
+    last = min(max(int(reached), min_keep - 1), len(keys) - 1)
     inside = keys[distance <= distance[nearest[last]]]
     kept.cut = int(inside.max())
     highest, _ = key_parts(int(inside.min()))
@@ -142,12 +141,14 @@ _OPS: dict[int, Callable[[Kept, int, float, int], None]] = {
 }
 
 
-def filter_row(row: Row, params: RowParams) -> Kept:
+def filter_row(row: Row, params: np.void) -> Kept:
     """Run the stages of a row; at temperature 0 the first token alone is kept."""
     kept = Kept(row, ALL, (row.top, scale_of(1.0)))
-    if to_float32(params.temperature) == 0:
+    if to_float32(params["temperature"]) == 0:
         kept.cut = row.nth(1)
         return kept
-    for op, v in zip(params.ops, params.values, strict=False):
-        _OPS[op](kept, op, v, params.min_keep)
+    min_keep = int(params["min_keep"])
+    with np.errstate(all="ignore"):
+        for op, v in zip(params["ops"], params["values"].tolist(), strict=False):
+            _OPS[op](kept, op, v, min_keep)
     return kept

@@ -21,39 +21,4 @@ from .penalties import Scope, adjust
 from .reductions import REDUCTIONS, Reduction
 from .rows import EMPTY, INVALID, OK, is_minus_inf, read, status, to_float32, widen
 
-__all__ = [
-    "EMPTY",
-    "INVALID",
-    "LOG2_E",
-    "OK",
-    "REDUCTIONS",
-    "RULE_VERSION",
-    "STAGES",
-    "TOP_MASS_BITS",
-    "Reduction",
-    "Scope",
-    "Trace",
-    "adjust",
-    "by_token",
-    "draw",
-    "exponents",
-    "float_masses",
-    "is_minus_inf",
-    "kept_set",
-    "ln",
-    "masses",
-    "order",
-    "philox4x32",
-    "power",
-    "read",
-    "sample_row",
-    "scale",
-    "status",
-    "threshold",
-    "to_float32",
-    "trace",
-    "uniform",
-    "widen",
-]
-
 RULE_VERSION = 1

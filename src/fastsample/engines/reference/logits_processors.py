@@ -36,8 +36,8 @@ def adjusted_row(request: SampleRequest, b: int) -> NDArray[np.float32]:
         row,
         mask=None if mask is None else mask[b % len(mask)],
         bias=None if bias is None else (_list_of(bias, b), _list_of(bias, b, of=bias.values)),
-        prompt=() if prompt is None else _list_of(prompt, b).tolist(),
-        output=() if output is None else _list_of(output, b).tolist(),
+        prompt=() if prompt is None else _list_of(prompt, b),
+        output=() if output is None else _list_of(output, b),
         **penalties,
     )
 

@@ -19,6 +19,9 @@ def order(row: NDArray[np.float32]) -> NDArray[np.int64]:
     array([1, 2, 3, 0])
     """
     bits = bits_of(read(row))
-    # As unsigned integers these keys ascend where the logits descend.
-    keys = np.where(bits & SIGN_BIT, bits, ~(bits | SIGN_BIT))
-    return np.argsort(keys, kind="stable").astype(np.int64)
+    # As unsigned integers these keys ascend where the logits descend; with the tokens all differ.
+    keys = np.where(bits & SIGN_BIT, bits, ~(bits | SIGN_BIT)).astype(np.uint64) << np.uint64(32)
+    keys |= np.arange(len(row), dtype=np.uint64)
+    keys.sort()
+    tokens: NDArray[np.int64] = (keys & np.uint64(2**32 - 1)).astype(np.int64)
+    return tokens

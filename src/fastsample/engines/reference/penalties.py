@@ -55,28 +55,13 @@ def _allowed(mask: NDArray[Any], size: int) -> NDArray[np.bool_]:
     return allowed
 
 
-def _counts(
-    prompt: Sequence[int], output: Sequence[int], scope: Scope, size: int
-) -> NDArray[np.int64]:
-    """How often each token of the row is in a scope of its history."""
-    if scope == "prompt":
-        history = [*prompt]
-    elif scope == "output":
-        history = [*output]
-    else:
-        history = [*prompt, *output]
-        if scope != "all":
-            history = history[max(0, len(history) - scope) :]
-    return np.bincount(np.array(history, dtype=np.int64), minlength=size)
-
-
 def adjust(
     row: NDArray[np.float32],
     *,
     mask: NDArray[Any] | None = None,
     bias: tuple[NDArray[np.int64], NDArray[np.float32]] | None = None,
-    prompt: Sequence[int] = (),
-    output: Sequence[int] = (),
+    prompt: Sequence[int] | NDArray[np.int64] = (),
+    output: Sequence[int] | NDArray[np.int64] = (),
     repetition_penalty: float = 1.0,
     frequency_penalty: float = 0.0,
     presence_penalty: float = 0.0,
@@ -127,27 +112,36 @@ def adjust(
     array([ 3. , -3. ,  1. ,  0.5], dtype=float32)
     """
     require_rounding_to_nearest()
-    size = len(row)
+    parts = [np.asarray(tokens, dtype=np.int64) for tokens in (prompt, output)]
+    history = np.concatenate(parts)
+
+    def counts(scope: Scope) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The distinct tokens in a scope, and how often each is there."""
+        if scope in ("prompt", "output"):
+            tokens = parts[scope == "output"]
+        else:
+            tokens = history if isinstance(scope, str) else history[max(0, len(history) - scope) :]
+        return np.unique(tokens, return_counts=True)
+
     with np.errstate(all="ignore"):
         x = read(row).astype(np.float64)
         if mask is not None:
-            x[~_allowed(mask, size)] = -np.inf
+            x[~_allowed(mask, len(row))] = -np.inf
         if bias is not None:
             tokens, values = bias
             x[tokens] = _nearest(x[tokens] + _exact(values))
-        out = x == -np.inf
+        out = history[x[history] == -np.inf]
 
         r = to_float32(repetition_penalty)
-        seen = _counts(prompt, output, repetition_scope, size) > 0
-        x = np.where(seen, _nearest(np.where(x > 0, x / r, x * r)), x)
+        tokens, _ = counts(repetition_scope)
+        x[tokens] = _nearest(np.where(x[tokens] > 0, x[tokens] / r, x[tokens] * r))
 
         f = to_float32(frequency_penalty)
-        count = _counts(prompt, output, frequency_scope, size)
-        cost = _nearest(f * count.astype(np.float32).astype(np.float64))
-        x = np.where(count > 0, _nearest(x - cost), x)
+        tokens, count = counts(frequency_scope)
+        x[tokens] = _nearest(x[tokens] - _nearest(f * count.astype(np.float32).astype(np.float64)))
 
         s = to_float32(presence_penalty)
-        seen = _counts(prompt, output, presence_scope, size) > 0
-        x = np.where(seen, _nearest(x - s), x)
+        tokens, _ = counts(presence_scope)
+        x[tokens] = _nearest(x[tokens] - s)
     x[out] = -np.inf
     return x.astype(np.float32)
