@@ -133,6 +133,22 @@ class SampleOutput(NamedTuple):
             LogprobResult.empty(logprobs.modes, n_rows, logprobs.top_count) if logprobs else None,
         )
 
+    def write_nothing(self) -> None:
+        """Write what a row gets from which nothing can be drawn, for all rows."""
+        self.tokens[:] = -1
+        if self.kept_count is not None:
+            self.kept_count[:] = 0
+        if self.logprobs is not None:
+            self.logprobs.logprobs[:], self.logprobs.ranks[:] = np.nan, 0
+            self.logprobs.top_tokens[:], self.logprobs.top_logprobs[:] = -1, np.nan
+
+
+RowSet = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float32]]
+"""Tokens, masses and logits of a row's kept set."""
+
+NO_TOKENS: RowSet = (np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.float32))
+"""That of a row from which nothing can be drawn."""
+
 
 class KeptSets(NamedTuple):
     """The kept sets of a batch, concatenated, each in the order of section 3 of the rule.
@@ -151,6 +167,12 @@ class KeptSets(NamedTuple):
     masses: NDArray[np.uint64]
     logits: NDArray[np.float32]
     offsets: NDArray[np.int64]
+
+    @classmethod
+    def of_rows(cls, rows: list[RowSet]) -> KeptSets:
+        """Concatenate the kept sets of rows."""
+        tokens, masses, logits = map(np.concatenate, zip(NO_TOKENS, *rows, strict=True))
+        return cls(tokens, masses, logits, np.cumsum([0, *(len(row[0]) for row in rows)]))
 
 
 # ---------------------------------------------------------------- functions

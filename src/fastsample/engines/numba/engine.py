@@ -11,9 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines.contract import KeptSets, LogprobResult, SampleOutput, SampleRequest
+from fastsample.engines.contract import (
+    NO_TOKENS,
+    KeptSets,
+    LogprobResult,
+    SampleOutput,
+    SampleRequest,
+)
 from fastsample.engines.reference import rows as reference
-from fastsample.engines.reference.engine import NO_TOKENS, join_kept_sets, write_nothing
 from fastsample.engines.reference.logits_processors import adjusted_row
 
 from .filters import Kept, filter_row
@@ -31,7 +36,7 @@ _ROWS: dict[str, type[Row]] = {"exact": Row, "fixed": FixedRow, "fast": FixedRow
 
 def run(request: SampleRequest, out: SampleOutput, **_options: Any) -> None:
     """Draw for every row, as `Run` says. There are no instruction sets and no threads to choose."""
-    write_nothing(out)
+    out.write_nothing()
     with DefaultMode():
         for b, params in enumerate(request.plan):
             if out.status[b] == reference.OK:
@@ -70,7 +75,7 @@ def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any
                     keys = kept.row.keys(kept.cut)
                     masses = masses_of(keys, kept.scaling).view(np.uint64)
                     found[b] = tokens_of(keys), masses, logits_of(keys)
-    return join_kept_sets(found)
+    return KeptSets.of_rows(found)
 
 
 # ---------------------------------------------------------------- rows

@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines import reference
-from fastsample.engines.contract import KeptSets, LogprobResult, SampleOutput, SampleRequest
+from fastsample.engines.contract import (
+    NO_TOKENS,
+    KeptSets,
+    LogprobResult,
+    SampleOutput,
+    SampleRequest,
+)
 from fastsample.params.table import STAGES
 
 from . import logprobs, softmax
@@ -24,7 +30,7 @@ _SOFTMAX: dict[str, Callable[[NDArray[np.float32], float, str], Any]] = {
 
 def run(request: SampleRequest, out: SampleOutput, **_options: Any) -> None:
     """Draw for every row, as `Run` says. There are no instruction sets and no threads to choose."""
-    write_nothing(out)
+    out.write_nothing()
     for b in np.flatnonzero(out.status == reference.OK).tolist():
         row = adjusted_row(request, b)
         out.status[b] = reference.status(row)
@@ -56,29 +62,7 @@ def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any
         if status[b] == reference.OK:
             seen = reference.trace(row, **filters(request.plan[b]))
             found[b] = seen.tokens, seen.masses, row[seen.tokens]
-    return join_kept_sets(found)
-
-
-RowSet = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float32]]
-"""Tokens, masses and logits of a row's kept set."""
-
-NO_TOKENS: RowSet = (np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.float32))
-
-
-def join_kept_sets(rows: list[RowSet]) -> KeptSets:
-    """Concatenate the kept sets of rows."""
-    tokens, masses, logits = map(np.concatenate, zip(NO_TOKENS, *rows, strict=True))
-    return KeptSets(tokens, masses, logits, np.cumsum([0, *(len(row[0]) for row in rows)]))
-
-
-def write_nothing(out: SampleOutput) -> None:
-    """Write what rows get from which nothing can be drawn, in all rows."""
-    out.tokens[:] = -1
-    if out.kept_count is not None:
-        out.kept_count[:] = 0
-    if out.logprobs is not None:
-        out.logprobs.logprobs[:], out.logprobs.ranks[:] = np.nan, 0
-        out.logprobs.top_tokens[:], out.logprobs.top_logprobs[:] = -1, np.nan
+    return KeptSets.of_rows(found)
 
 
 def filters(row: np.void) -> dict[str, Any]:

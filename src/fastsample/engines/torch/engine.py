@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fastsample.engines import contract
 from fastsample.engines.contract import SampleOutput, SampleRequest
-from fastsample.engines.reference.engine import NO_TOKENS, join_kept_sets
 from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
 from fastsample.params.table import PENALTY_SCOPES
 
@@ -85,7 +84,7 @@ def kept_sets(
     request: SampleRequest, status: NDArray[np.uint8], **_options: Any
 ) -> contract.KeptSets:
     """Find the kept set of each row; on the CPU."""
-    found = [NO_TOKENS] * len(request.plan)
+    found = [contract.NO_TOKENS] * len(request.plan)
     for some in _batches(request):
         rows, kept, its_status = batch.kept_sets(_part(request, some, status))
         status[some] = np.where(status[some] == OK, its_status[:, 0].numpy(), status[some])
@@ -99,7 +98,7 @@ def kept_sets(
                 mass[place, part].numpy().view(np.uint64),
                 logits[place, part].numpy(),
             )
-    return join_kept_sets(found)
+    return contract.KeptSets.of_rows(found)
 
 
 def write_softmax(
