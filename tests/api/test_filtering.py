@@ -315,7 +315,7 @@ def test_an_adjusted_logit_must_fit_the_dtype(value: float) -> None:
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 def test_kept_sets_of_tensors(name: str) -> None:
     dtype = getattr(torch, name)
-    tensor = torch.from_numpy(ROWS).to(dtype)
+    tensor = torch.tensor(ROWS, dtype=dtype)
     wide = tensor.float().numpy()
     kept, expected = kept_set(tensor, top_k=8, top_p=0.7), kept_set(wide, top_k=8, top_p=0.7)
     for part in ("tokens", "masses", "logits", "offsets", "probabilities"):
@@ -338,7 +338,7 @@ def test_kept_sets_of_tensors(name: str) -> None:
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 def test_tensors_are_filtered(name: str) -> None:
     dtype = getattr(torch, name)
-    tensor = torch.from_numpy(ROWS).to(dtype)
+    tensor = torch.tensor(ROWS, dtype=dtype)
     expected = filter_logits(tensor.float().numpy(), top_k=5, min_p=0.1).tolist()
     found = filter_logits(tensor, top_k=5, min_p=0.1)
     assert isinstance(found, torch.Tensor)

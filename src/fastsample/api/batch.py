@@ -10,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines.contract import Step
-from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
-from fastsample.inputs.logits import MAX_VOCABULARY, Rows
+from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
 from fastsample.params.parameters import MAX_POSITION
 from fastsample.params.table import PENALTIES
 
-from .exclusive_use import ExclusiveUse
-from .latency import Latency
 from .sequences import Sequence
 
 
@@ -30,6 +27,7 @@ class Batch:
     ids : tuple of int, or None for all sequences
     sequences : list of Sequence
     plan : array of PLAN, shape (B,)
+        Of the positions at the last `write_positions`.
     outputs : list of array
         The tokens of each sequence, to which a call appends.
     skipped : list of int
@@ -39,17 +37,6 @@ class Batch:
     step : Step or None
         A call that the engine has prepared for these sequences.
     """
-
-    __slots__ = (
-        "_positions",
-        "has_penalties",
-        "ids",
-        "outputs",
-        "plan",
-        "sequences",
-        "skipped",
-        "step",
-    )
 
     def __init__(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
         self.ids = ids
@@ -65,7 +52,15 @@ class Batch:
             for penalty in PENALTIES
         )
         self.step: Step | None = None
-        self._positions = self.plan["position"]
+
+    def require_rows(self, n_rows: int) -> None:
+        """Refuse another number of rows than sequences."""
+        if len(self.sequences) != n_rows:
+            raise ValueError(
+                f"`logits` must have {len(self.sequences)} rows, one for each sequence, got "
+                f"{n_rows} (choose the sequences of the rows with sequences=[...], or start again "
+                "with reset())"
+            )
 
     def write_positions(self) -> None:
         """Write the position of every sequence into the plan."""
@@ -76,7 +71,7 @@ class Batch:
                     f"`position` must be in [0, 2**64), got {position} (every position of this "
                     "seed has been drawn; take another)"
                 )
-            self._positions[b] = position
+            self.plan["position"][b] = position
 
     def processors(self, rows: Rows, mask: Any, bias: Any) -> LogitsProcessors | None:
         """Check a call's mask and bias, and add the tokens where a penalty reads them."""
@@ -92,28 +87,3 @@ class Batch:
         drawn = [token >= 0 for token in tokens]
         # One call of C code: an interrupt comes before all of the appends or after all of them.
         list(map(array.append, compress(self.outputs, drawn), compress(tokens, drawn)))
-
-    def prepare(
-        self,
-        execution: Execution,
-        valid_vocab: int | None,
-        reduction: str,
-        exclusive: ExclusiveUse,
-        latency: Latency | None,
-    ) -> None:
-        """Let the engine prepare calls without logits processors."""
-        make_step = execution.engine.make_step
-        if make_step is None or self.step is not None or self.has_penalties:
-            return
-        self.step = make_step(
-            self.outputs,
-            self.skipped,
-            valid_vocab or 0,
-            MAX_VOCABULARY,
-            self.plan,
-            exclusive,
-            None if latency is None else latency.memory,
-            execution.isa,
-            execution.n_threads or 0,
-            reduction,
-        )

@@ -103,15 +103,8 @@ def candidates(
     3 2 0.1 0.125 None
     4 3 0.08 0.0 top_p
     """
-    params = SamplingParams(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        epsilon_cutoff=epsilon_cutoff,
-        top_n_sigma=top_n_sigma,
-    )
+    arguments = locals()
+    params = SamplingParams(**{name: arguments[name] for name in STAGES})
     row = _one_row(logits)
     n = min(_COUNT.one(n), row.size)
     raw = reference.trace(row)

@@ -13,11 +13,6 @@ class ExclusiveUse:
     ``with exclusive.begin():`` enters the `threading.Lock` itself, whose methods are C code. So no
     signal handler runs after the lock is taken and before the block begins, nor between the block
     and the release: an exception of a handler never leaves the lock taken.
-
-    Attributes
-    ----------
-    lock : threading.Lock
-        Taken during a use.
     """
 
     __slots__ = ("__weakref__", "lock")
@@ -27,21 +22,14 @@ class ExclusiveUse:
         _ALL.add(self)
 
     def begin(self) -> threading.Lock:
-        """Return the lock for a ``with`` statement.
-
-        Raises
-        ------
-        RuntimeError
-            There is a use already: by another thread, or further up the stack of this one.
-        """
-        lock = self.lock
-        if lock.locked():
+        """Return the lock for a ``with`` statement; RuntimeError where it is taken."""
+        if self.lock.locked():
             raise RuntimeError(
                 "this Sampler is in use, and serves one call at a time: it was used during a call, "
                 "by another thread, a signal handler or an argument's own code (give each thread "
                 "its own, or call `sample`, which keeps no state)"
             )
-        return lock
+        return self.lock
 
 
 _ALL: weakref.WeakSet[ExclusiveUse] = weakref.WeakSet()

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastsample.engines.contract import KeptSets, SampleRequest
 from fastsample.engines.execution import Execution
-from fastsample.engines.plan import make_plan
+from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.inputs.arrays import dtype_of, in_type_of, is_tensor, minus_inf
-from fastsample.inputs.logits import as_rows
-from fastsample.inputs.logits_processors import make_logits_processors
+from fastsample.inputs.logits import Rows, as_rows
+from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
 from fastsample.params.table import STAGES
 
 from .result import as_caller_array, check_out, require_valid_rows
@@ -59,7 +59,7 @@ class KeptSet:
         # Every row keeps a token, so no two offsets are equal, as reduceat needs.
         totals = np.add.reduceat(masses, offsets[:-1]) if len(masses) else masses
         shares = masses / np.repeat(totals, np.diff(offsets))
-        return as_caller_array(shares, shares.shape, torch=is_tensor(self.masses))
+        return as_caller_array(shares, torch=is_tensor(self.masses))
 
 
 def kept_set(
@@ -124,35 +124,12 @@ def kept_set(
     >>> fastsample.kept_set(row, top_p=0.8).tokens
     array([0, 2])
     """
+    arguments = locals()
     rows = as_rows(logits, valid_vocab)
-    plan = make_plan(
-        len(rows.values),
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        epsilon_cutoff=epsilon_cutoff,
-        top_n_sigma=top_n_sigma,
-        repetition_penalty=repetition_penalty,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        repetition_scope=repetition_scope,
-        frequency_scope=frequency_scope,
-        presence_scope=presence_scope,
-        min_keep=min_keep,
-        stages=stages,
-    )
-    processors = make_logits_processors(rows, mask=mask, bias=bias, prompt=prompt, output=output)
-    request = SampleRequest(rows.values, rows.vocabulary, plan, processors)
-    sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
-    masses = sets.masses.view(np.int64) if rows.torch else sets.masses
-    return KeptSet(
-        as_caller_array(sets.tokens, sets.tokens.shape, torch=rows.torch),
-        as_caller_array(masses, masses.shape, torch=rows.torch),
-        as_caller_array(sets.logits, sets.logits.shape, torch=rows.torch),
-        as_caller_array(sets.offsets, sets.offsets.shape, torch=rows.torch),
-    )
+    sets = _filter(rows, arguments)
+    if rows.torch:
+        sets = sets._replace(masses=sets.masses.view(np.int64))
+    return KeptSet(*(as_caller_array(array, torch=rows.torch) for array in sets))
 
 
 def filter_logits(
@@ -223,6 +200,7 @@ def filter_logits(
     >>> fastsample.filter_logits(np.array([1.0, 3.0, 2.0], dtype=np.float32), top_k=2)
     array([-inf,   3.,   2.], dtype=float32)
     """
+    arguments = locals()
     rows = as_rows(logits, valid_vocab)
     dtype = dtype_of(logits, rows.values)
     shape = (*rows.shape, rows.values.shape[1])
@@ -230,42 +208,38 @@ def filter_logits(
         memory = np.empty(shape, rows.values.dtype)
     else:
         memory = check_out(out, shape, torch=rows.torch, dtype=dtype)
-    plan = make_plan(
-        len(rows.values),
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        typical_p=typical_p,
-        epsilon_cutoff=epsilon_cutoff,
-        top_n_sigma=top_n_sigma,
-        repetition_penalty=repetition_penalty,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        repetition_scope=repetition_scope,
-        frequency_scope=frequency_scope,
-        presence_scope=presence_scope,
-        min_keep=min_keep,
-        stages=stages,
-    )
-    processors = make_logits_processors(rows, mask=mask, bias=bias, prompt=prompt, output=output)
-    request = SampleRequest(rows.values, rows.vocabulary, plan, processors)
-    sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
+    sets = _filter(rows, arguments)
     kept = indices_of(sets)
     values = rows.values[kept]
-    if processors is not None:
+    if any(arguments[name] is not None for name in LogitsProcessors._fields):
         values = _rounded_to(values.dtype, sets, kept)
     memory[...] = minus_inf(memory.dtype)
     (memory if rows.shape else memory[None])[kept] = values
     return in_type_of(logits, memory) if out is None else out
 
 
+def _filter(rows: Rows, arguments: dict[str, Any]) -> KeptSets:
+    """Find kept sets with the arguments of `kept_set` or `filter_logits`, by name."""
+    params = {name: arguments[name] for name in (*CHOICES, "stages")}
+    plan = make_plan(len(rows.values), **params)
+    fields = {name: arguments[name] for name in LogitsProcessors._fields}
+    processors = make_logits_processors(rows, **fields)
+    options = [arguments[name] for name in ("engine", "isa", "n_threads")]
+    return find_kept_sets(rows, plan, processors, *options)
+
+
 def find_kept_sets(
-    request: SampleRequest, shape: tuple[int, ...], execution: Execution
+    rows: Rows,
+    plan: NDArray[np.void],
+    processors: LogitsProcessors | None,
+    engine: str | None,
+    isa: str | None,
+    n_threads: int | None,
 ) -> KeptSets:
-    """Find the kept sets, or raise for the first invalid row; `shape` as of `Rows`."""
-    sets, status = execution.kept_sets(request)
-    require_valid_rows(request, status, shape)
+    """Find the kept sets of rows, or raise for the first invalid row."""
+    request = SampleRequest(rows.values, rows.vocabulary, plan, processors)
+    sets, status = Execution.of(engine, isa, n_threads).kept_sets(request)
+    require_valid_rows(request, status, rows.shape)
     return sets
 
 

@@ -63,7 +63,7 @@ def reduce_sum(
     >>> fastsample.reduce_sum(x), float(x.sum()), float(x[::-1].sum())
     (0.75, 0.25, 0.0)
     """
-    check_reduction(reduction)
+    reduction = check_reduction(reduction)
     values, _ = memory_of_floats(x, _X)
     threads = THREADS.optional(n_threads)
     if not is_installed("native"):

@@ -104,35 +104,19 @@ def require_valid_rows(
     request: SampleRequest, status: NDArray[np.uint8], shape: tuple[int, ...]
 ) -> None:
     """Raise for the first row of a request whose status is not OK; `shape` as of `Rows`."""
-    if np.count_nonzero(status):
-        raise invalid_row_error(request, status, shape)
-
-
-def invalid_row_error(
-    request: SampleRequest, status: NDArray[np.uint8], shape: tuple[int, ...]
-) -> ValueError:
-    """Make the error for the first row whose status is not OK.
-
-    Parameters
-    ----------
-    request : SampleRequest
-    status : uint8 array of shape (B,)
-    shape : tuple of int
-        () where the logits are one row of shape (V,): the message then has no row number.
-    """
+    if not np.count_nonzero(status):
+        return
     row = int(np.flatnonzero(status)[0])
     name = f"`logits` row {row}" if shape else "`logits`"
     after = "" if request.processors is None else " after mask, bias and penalties"
     if status[row] == Status.EMPTY:
-        return ValueError(
-            f"{name} is -inf at every token{after} (leave at least one token to draw)"
-        )
+        raise ValueError(f"{name} is -inf at every token{after} (leave at least one token to draw)")
     logits = adjusted_row(request, row)
     tokens = np.flatnonzero(np.isnan(logits) | (logits == np.inf))
     if not len(tokens):
-        return written_during_call(name)
+        raise written_during_call(name)
     token = int(tokens[0])
-    return ValueError(
+    raise ValueError(
         f"{name} holds {logits[token]} at token {token}{after} (a logit must be finite, or -inf to "
         "ban its token; look for an overflow in what made the row)"
     )
@@ -194,11 +178,10 @@ def _overlaps_itself(memory: NDArray[Any]) -> bool:
     return False
 
 
-def as_caller_array(array: NDArray[Any], shape: tuple[int, ...], *, torch: bool) -> Any:
-    """Return an array or tensor in a shape, as a tensor for the caller of torch logits."""
-    shaped = array.reshape(shape)
-    is_array = torch and isinstance(shaped, np.ndarray)
-    return sys.modules["torch"].from_numpy(shaped) if is_array else shaped
+def as_caller_array(array: Any, *, torch: bool) -> Any:
+    """Return an array as a tensor for the caller of torch logits; tensors stay as they are."""
+    is_array = torch and isinstance(array, np.ndarray)
+    return sys.modules["torch"].from_numpy(array) if is_array else array
 
 
 def make_result(
@@ -220,22 +203,11 @@ def make_result(
         As the caller gets them.
     logprob_request : LogprobRequest or None
     """
-    shape, torch = rows.shape, rows.torch
-    logprobs = ranks = top_tokens = top_logprobs = None
+    logprobs: list[Any] = [None] * 4
     if logprob_request is not None and output.logprobs is not None:
         modes, *arrays = output.logprobs
-        leading = (len(modes), *shape) if logprob_request.has_mode_axis else shape
-        logprobs, ranks, top_tokens, top_logprobs = (
-            as_caller_array(array, (*leading, *array.shape[2:]), torch=torch) for array in arrays
-        )
-    kept_count = output.kept_count
-    return SampleResult(
-        tokens,
-        logprobs,
-        ranks,
-        top_tokens,
-        top_logprobs,
-        None if kept_count is None else as_caller_array(kept_count, shape, torch=torch),
-        as_caller_array(output.status, shape, torch=torch),
-        seed,
-    )
+        leading = (len(modes), *rows.shape) if logprob_request.has_mode_axis else rows.shape
+        logprobs = [array.reshape((*leading, *array.shape[2:])) for array in arrays]
+    of_rows: list[Any] = [output.kept_count, output.status]
+    results = [*logprobs, *(array.reshape(rows.shape) for array in of_rows)]
+    return SampleResult(*[tokens, *(as_caller_array(x, torch=rows.torch) for x in results), seed])

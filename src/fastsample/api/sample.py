@@ -221,7 +221,7 @@ def sample(
             memory = memory_of_tensor(logits) if torch else memory_of_logits(logits)[0]
             drawn = draw(memory, seed, position, 0 if stream is None else stream, True)
             if drawn is not None and torch:
-                drawn = [as_caller_array(one, (), torch=True) for one in drawn]
+                drawn = [as_caller_array(one, torch=True) for one in drawn]
         if drawn is not None:
             tokens, kept_count, status = drawn
             return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
@@ -278,7 +278,7 @@ def sample(
     if invalid is None:
         require_valid_rows(request, buffers.status, rows.shape)
     if out_memory is None:
-        tokens = as_caller_array(buffers.tokens, shape, torch=rows.torch)
+        tokens = as_caller_array(buffers.tokens.reshape(shape), torch=rows.torch)
     else:
         out_memory[...] = buffers.tokens.reshape(shape)
         tokens = out

@@ -13,7 +13,7 @@ import numpy as np
 from fastsample.engines.contract import SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
-from fastsample.inputs.logits import Rows, as_rows, memory_of_logits
+from fastsample.inputs.logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits
 from fastsample.params.parameters import SamplingParams, replace_fields
 from fastsample.params.table import POSITION, STREAM
 from fastsample.params.validation import check_reduction
@@ -63,12 +63,8 @@ class Sampler:
 
     Raises
     ------
-    TypeError
-        `params` of another type, a keyword that is not a field, a value of the wrong type.
-    ValueError
-        A value out of range, an unknown reduction, engine or instruction set.
-    RuntimeError
-        An engine or instruction set that this machine lacks.
+    TypeError, ValueError, RuntimeError
+        As `sample`; TypeError also for a keyword that is not a field.
 
     Notes
     -----
@@ -116,12 +112,6 @@ class Sampler:
     ((1, 2), 2, 1)
     """
 
-    _table: SequenceTable
-    _valid_vocab: int | None
-    _reduction: str
-    _execution: Execution
-    _latency: Latency | None
-    _exclusive: ExclusiveUse
     _batch: Batch | None
 
     def __init__(
@@ -138,17 +128,15 @@ class Sampler:
         n_threads: int | None = None,
         **keywords: Any,
     ) -> None:
-        self.__setstate__(
-            {
-                "table": SequenceTable(params, prompt, keywords),
-                "valid_vocab": valid_vocab,
-                "measure": measure,
-                "reduction": reduction,
-                "engine": engine,
-                "isa": isa,
-                "n_threads": n_threads,
-            }
-        )
+        options = {
+            "valid_vocab": valid_vocab,
+            "measure": measure,
+            "reduction": reduction,
+            "engine": engine,
+            "isa": isa,
+            "n_threads": n_threads,
+        }
+        self.__setstate__({"table": SequenceTable(params, prompt, keywords), **options})
         if isa is not None:
             # A request without rows: the engine refuses an instruction set that it lacks.
             no_rows = SampleRequest(np.empty((0, 1), np.float32), 1, make_plan(0), None)
@@ -162,20 +150,17 @@ class Sampler:
     @property
     def params(self) -> SamplingParams:
         """The parameters, if all sequences share them; else ValueError."""
-        params: SamplingParams = self._table.shared("params")
-        return params
+        return self._table.shared("params")  # type: ignore[no-any-return]
 
     @property
     def seed(self) -> int:
         """The seed in use, that of `params` or a fresh one, if all sequences share it."""
-        seed: int = self._table.shared("seed")
-        return seed
+        return self._table.shared("seed")  # type: ignore[no-any-return]
 
     @property
     def position(self) -> int:
         """The position of the next draw, if it is the same for all sequences: see `Sequence`."""
-        position: int = self._table.shared("position")
-        return position
+        return self._table.shared("position")  # type: ignore[no-any-return]
 
     @property
     def reduction(self) -> str:
@@ -184,28 +169,20 @@ class Sampler:
 
     @property
     def latency(self) -> Latency:
-        """How long the calls took, for a sampler that was made with ``measure=True``.
+        """How long the calls took; AttributeError unless made with ``measure=True``.
 
         A call of the sampler, or of its `sample`, is measured from its start to its tokens: one
         call, however many rows it has. Calls that end in an error are not counted. A clone, a copy
         and an unpickled sampler start with an empty one.
-
-        Raises
-        ------
-        AttributeError
-            The sampler does not measure.
 
         Examples
         --------
         >>> import numpy as np
         >>> import fastsample
         >>> sampler = fastsample.Sampler(seed=1, measure=True)
-        >>> for _ in range(20):
-        ...     tokens = sampler(np.zeros((4, 100), dtype=np.float32))
+        >>> tokens = [sampler(np.zeros((4, 100), dtype=np.float32)) for _ in range(20)]
         >>> sampler.latency.count, sampler.latency.tokens
         (20, 80)
-        >>> sampler.latency.p50 <= sampler.latency.p99 <= sampler.latency.max
-        True
         """
         if self._latency is None:
             raise AttributeError(
@@ -227,12 +204,10 @@ class Sampler:
 
         Parameters
         ----------
-        logits : array of shape (V,) or (B, V)
+        logits, mask, bias
             As in `fastsample.sample`.
         sequences : int, or list of B int, optional
             The numbers of the sequences of the rows. None: row b is that of ``ids[b]``.
-        mask, bias
-            As in `fastsample.sample`, for this call.
 
         Returns
         -------
@@ -261,14 +236,14 @@ class Sampler:
             drawn = batch.step(memory, True)
             if drawn is not None:
                 is_tensor = torch and memory.ndim == 2
-                return as_caller_array(drawn, drawn.shape, torch=True) if is_tensor else drawn
+                return as_caller_array(drawn, torch=True) if is_tensor else drawn
         started = perf_counter_ns()
         rows = as_rows(logits, self._valid_vocab)
         output = SampleOutput.empty(len(rows.values))
         self._draw(started, rows, sequences, mask, bias, output)
         if not rows.shape:
             return int(output.tokens[0, 0])
-        return as_caller_array(output.tokens, rows.shape, torch=rows.torch)
+        return as_caller_array(output.tokens.reshape(rows.shape), torch=rows.torch)
 
     def sample(
         self,
@@ -296,11 +271,6 @@ class Sampler:
         SampleResult
             Its seed is one per row for a sampler made from a list.
 
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            As a call.
-
         Examples
         --------
         >>> import numpy as np
@@ -323,7 +293,7 @@ class Sampler:
             seed = np.array([one.seed for one in batch.sequences], np.uint64)
         else:
             seed = batch.sequences[0].seed
-        tokens = as_caller_array(output.tokens, rows.shape, torch=rows.torch)
+        tokens = as_caller_array(output.tokens.reshape(rows.shape), torch=rows.torch)
         return make_result(output, rows, seed, tokens, logprob_request)
 
     def _draw(
@@ -339,7 +309,10 @@ class Sampler:
         """Draw a token for each row, and append it to its sequence."""
         ids = parse_ids(sequences)
         with self._exclusive.begin():
-            batch = self._batch_of(self._suspend(), ids, len(rows.values))
+            batch = self._suspend()
+            if batch is None or batch.ids != ids:
+                batch = Batch(ids, self._table.for_rows(ids, len(rows.values)))
+            batch.require_rows(len(rows.values))
             batch.write_positions()
             processors = batch.processors(rows, mask, bias)
             request = SampleRequest(
@@ -349,9 +322,7 @@ class Sampler:
             if not marks_invalid:
                 require_valid_rows(request, output.status, rows.shape)
             tokens = output.tokens.ravel().tolist()
-            batch.prepare(
-                self._execution, self._valid_vocab, self._reduction, self._exclusive, self._latency
-            )
+            self._prepare(batch)
             self._table.close(batch.ids, batch.sequences)
             batch.append(tokens)
             if not self._table.is_open:
@@ -361,18 +332,22 @@ class Sampler:
                 self._latency.record(perf_counter_ns() - started, drawn)
         return batch
 
-    def _batch_of(self, last: Batch | None, ids: tuple[int, ...] | None, n_rows: int) -> Batch:
-        """Return the batch of a call: that of the last one if it has the same sequences."""
-        batch = last
-        if batch is None or batch.ids != ids:
-            batch = Batch(ids, self._table.for_rows(ids, n_rows))
-        if len(batch.sequences) != n_rows:
-            raise ValueError(
-                f"`logits` must have {len(batch.sequences)} rows, one for each sequence, got "
-                f"{n_rows} (choose the sequences of the rows with sequences=[...], or start again "
-                "with reset())"
+    def _prepare(self, batch: Batch) -> None:
+        """Let the engine prepare calls of a batch without logits processors."""
+        make_step = self._execution.engine.make_step
+        if make_step is not None and batch.step is None and not batch.has_penalties:
+            batch.step = make_step(
+                batch.outputs,
+                batch.skipped,
+                self._valid_vocab or 0,
+                MAX_VOCABULARY,
+                batch.plan,
+                self._exclusive,
+                None if self._latency is None else self._latency.memory,
+                self._execution.isa,
+                self._execution.n_threads or 0,
+                self._reduction,
             )
-        return batch
 
     def _suspend(self) -> Batch | None:
         """Take away the batch of the last call, so that no thread draws with its step."""
@@ -457,12 +432,8 @@ class Sampler:
 
         Raises
         ------
-        TypeError
-            As `Sampler`; also where the sampler was not made from a list.
-        ValueError
-            A value out of range.
-        RuntimeError
-            The sampler is in use.
+        TypeError, ValueError, RuntimeError
+            As `Sampler`, and in use; TypeError also where the sampler was not made from a list.
         """
         checked = replace_fields(params, keywords)
         (tokens,) = parse_token_lists("prompt", prompt, 1)
@@ -472,13 +443,7 @@ class Sampler:
             return self._table.add(sequence)
 
     def remove(self, number: int) -> Sequence:
-        """Remove a sequence and return it; no other sequence changes.
-
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            As `add`; also ValueError for an unknown number.
-        """
+        """Remove a sequence and return it; no other sequence changes. Errors as in `add`."""
         with self._exclusive.begin():
             self._suspend()
             return self._table.remove(parse_id(number))
@@ -513,23 +478,21 @@ class Sampler:
             batch = self._suspend()
             table = self._table.copy()
             self._resume(batch)
-        return {
-            "table": table,
-            "valid_vocab": self._valid_vocab,
-            "measure": self._latency is not None,
-            "reduction": self._reduction,
-            "engine": self._engine,
-            "isa": self._execution.isa,
-            "n_threads": self._execution.n_threads,
-        }
+        return {"table": table, **self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._table = state["table"]
-        self._valid_vocab = state["valid_vocab"]
-        self._latency = Latency() if _check_measure(state["measure"]) else None
+        self._table: SequenceTable = state["table"]
+        self._options = {name: value for name, value in state.items() if name != "table"}
+        self._valid_vocab: int | None = state["valid_vocab"]
+        measure = state["measure"]
+        if not isinstance(measure, bool):
+            raise TypeError(
+                f"`measure` must be True or False, got {type(measure).__name__} {measure!r} "
+                "(True keeps the time of every call in `latency`)"
+            )
+        self._latency = Latency() if measure else None
         self._reduction = check_reduction(state["reduction"])
-        self._engine = state["engine"]
-        self._execution = Execution.of(self._engine, state["isa"], state["n_threads"])
+        self._execution = Execution.of(state["engine"], state["isa"], state["n_threads"])
         self._exclusive = ExclusiveUse()
         self._batch = None
 
@@ -548,12 +511,3 @@ class Sampler:
             return f"Sampler({len(sequences)} sequences{mode})"
         params = replace(self.params, seed=self.seed)
         return f"Sampler({params}, position={self.position}{mode})"
-
-
-def _check_measure(measure: Any) -> bool:
-    if not isinstance(measure, bool):
-        raise TypeError(
-            f"`measure` must be True or False, got {type(measure).__name__} {measure!r} "
-            "(True keeps the time of every call in `latency`)"
-        )
-    return measure

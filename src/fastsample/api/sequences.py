@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from array import array
 from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.inputs.logits import MAX_VOCABULARY
@@ -20,6 +22,7 @@ from fastsample.params.parameters import (
 from fastsample.params.validation import per_row
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Sequence:
     """One sequence of a `Sampler`, to be read; it changes with the sampler.
 
@@ -47,42 +50,19 @@ class Sequence:
     ([3, 1], [4, 1], 2)
     """
 
-    __slots__ = ("_gaps", "_output", "_params", "_plan", "_prompt", "_seed", "_skipped", "_stream")
+    params: SamplingParams
+    seed: int
+    stream: int
+    _prompt: array[int]
+    _output: array[int]
+    # Positions that reset() has skipped: (length of the output before, number of positions).
+    _gaps: list[tuple[int, int]] = field(default_factory=list)
+    _plan: NDArray[np.void] = field(init=False)
 
-    def __init__(
-        self,
-        params: SamplingParams,
-        seed: int,
-        stream: int,
-        prompt: array[int],
-        output: array[int],
-        gaps: tuple[tuple[int, int], ...] = (),
-    ) -> None:
-        self._params = params
-        self._seed = seed
-        self._stream = stream
-        self._prompt = prompt
-        self._output = output
-        # Positions that reset() has skipped: (length of the output before, number of positions).
-        self._gaps = gaps
-        self._skipped = sum(count for _, count in gaps)
-        fields = {name: getattr(params, name) for name in (*CHOICES, "stages")}
-        self._plan = make_plan(1, **fields, seed=seed, stream=stream)
-
-    @property
-    def params(self) -> SamplingParams:
-        """The sampling parameters."""
-        return self._params
-
-    @property
-    def seed(self) -> int:
-        """The seed in use."""
-        return self._seed
-
-    @property
-    def stream(self) -> int:
-        """The continuation of the seed."""
-        return self._stream
+    def __post_init__(self) -> None:
+        fields = {name: getattr(self.params, name) for name in (*CHOICES, "stages")}
+        plan = make_plan(1, **fields, seed=self.seed, stream=self.stream)
+        object.__setattr__(self, "_plan", plan)
 
     @property
     def position(self) -> int:
@@ -99,6 +79,10 @@ class Sequence:
         """The tokens drawn or accepted."""
         return self._output.tolist()
 
+    @property
+    def _skipped(self) -> int:
+        return sum(count for _, count in self._gaps)
+
     def __repr__(self) -> str:
         return (
             f"Sequence({self.params}, seed={self.seed}, stream={self.stream}, "
@@ -107,18 +91,16 @@ class Sequence:
 
     def __reduce__(self) -> tuple[Any, ...]:
         tokens = array("q", self._prompt), array("q", self._output)
-        return Sequence, (self._params, self._seed, self._stream, *tokens, self._gaps)
+        return Sequence, (self.params, self.seed, self.stream, *tokens, [*self._gaps])
 
     def _on_stream(self, stream: int, prompt: array[int] | None = None) -> Sequence:
         """Copy the sequence to another continuation of its seed, perhaps with its own prompt."""
-        own = array("q", self._prompt) if prompt is None else prompt
-        output = array("q", self._output)
-        return Sequence(self._params, self._seed, stream, own, output, self._gaps)
+        twin = replace(copy(self), stream=stream)
+        return twin if prompt is None else replace(twin, _prompt=prompt)
 
     def _go_to(self, position: int) -> None:
         """Forget the output from a position on, or skip positions up to it."""
-        gaps: list[tuple[int, int]] = []
-        skipped = 0
+        gaps, skipped = [], 0
         for before, count in self._gaps:
             in_reach = position - (before + skipped)
             if in_reach <= 0:
@@ -129,7 +111,7 @@ class Sequence:
         beyond = position - skipped - len(self._output)
         if beyond:
             gaps.append((len(self._output), beyond))
-        self._gaps, self._skipped = tuple(gaps), skipped + beyond
+        self._gaps[:] = gaps
 
 
 def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) -> Sequence:

@@ -13,7 +13,7 @@ from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
 from fastsample.params.table import REPETITION_PENALTY, TEMPERATURE
-from fastsample.params.validation import check_reduction, per_row
+from fastsample.params.validation import check_reduction
 
 from .result import as_caller_array, check_out, require_valid_rows
 
@@ -87,16 +87,10 @@ def log_softmax(
 
     Parameters
     ----------
-    logits : array of shape (V,) or (B, V)
+    logits, reduction, out, engine, isa, n_threads
         As in `softmax`.
     temperature : float, or one per row
         As in `SamplingParams`; at 0 the top token has 0 and all others -inf.
-    reduction : {"exact", "fixed", "fast"}
-        As in `softmax`.
-    out : float32 array or torch.float32 CPU tensor of shape ``logits.shape``, optional
-        As in `softmax`.
-    engine, isa, n_threads
-        As in `sample`. All give the same bits, unless `reduction` is "fast".
 
     Returns
     -------
@@ -139,16 +133,12 @@ def logsumexp(
 
     Parameters
     ----------
-    logits : array of shape (V,) or (B, V)
+    logits, reduction, engine, isa, n_threads
         As in `softmax`.
     temperature : float, or one per row
         Above 0.
-    reduction : {"exact", "fixed", "fast"}
-        As in `softmax`.
     out : float64 array or torch.float64 CPU tensor of shape ``logits.shape[:-1]``, optional
         Written only if every row is valid.
-    engine, isa, n_threads
-        As in `sample`. All give the same bits, unless `reduction` is "fast".
 
     Returns
     -------
@@ -199,7 +189,7 @@ def _apply(
     n_rows = len(rows.values)
     row_shape: tuple[int, ...] = (rows.vocabulary,)
     if function == "logsumexp":
-        _check_above_0(temperature, n_rows)
+        _ABOVE_0.values(temperature, n_rows)
         row_shape = ()
     shape = (*rows.shape, *row_shape)
     memory = None if out is None else check_out(out, shape, torch=rows.torch, dtype=dtype)
@@ -219,17 +209,10 @@ def _apply(
     status = execution.softmax(function, request, target.reshape((n_rows, *row_shape)))
     require_valid_rows(request, status, rows.shape)
     if memory is None:
-        return as_caller_array(target, shape, torch=rows.torch)
+        return as_caller_array(target, torch=rows.torch)
     if not is_direct:
         memory[...] = target
     return out
-
-
-def _check_above_0(temperature: Any, n_rows: int) -> None:
-    if per_row(temperature):
-        _ABOVE_0.column(temperature, n_rows)
-    else:
-        _ABOVE_0.one(temperature)
 
 
 def _is_safe_to_write(memory: NDArray[Any], values: NDArray[Any]) -> bool:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastsample.engines.contract import KeptSets, SampleRequest
-from fastsample.engines.execution import Execution
+from fastsample.engines.contract import KeptSets
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.arrays import dtype_of, in_type_of, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
@@ -86,21 +85,17 @@ def top_k(
     n_rows = len(rows.values)
     way_out = "how many tokens to return per row"
     check = vocabulary_parameter("k", 1, rows.vocabulary, way_out)
-    shape: tuple[int, ...] | None
-    if per_row(k):
-        counts, shape = check.column(k, n_rows), None
-    else:
-        counts, shape = np.full(n_rows, check.one(k)), (*rows.shape, int(check.one(k)))
+    shape = None if per_row(k) else (*rows.shape, int(check.one(k)))
+    counts = check.column(k, n_rows) if shape is None else np.full(n_rows, shape[-1])
     memory = None if out is None else _check_pair(out, shape, logits, rows)
     plan = make_plan(n_rows, top_k=counts)
-    request = SampleRequest(rows.values, rows.vocabulary, plan, None)
-    sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
+    sets = find_kept_sets(rows, plan, None, engine, isa, n_threads)
     sets = _with_minus_inf(rows, sets, counts.astype(np.int64))
     if out is None or memory is None:
         return _top_tokens(logits, rows, sets, shape)
     memory[0][...] = rows.values[indices_of(sets)].reshape(shape)
     memory[1][...] = sets.tokens.reshape(shape)
-    return TopTokens(*out, as_caller_array(sets.offsets, sets.offsets.shape, torch=rows.torch))
+    return TopTokens(*out, as_caller_array(sets.offsets, torch=rows.torch))
 
 
 def top_p(
@@ -145,10 +140,8 @@ def top_p(
     """
     rows = as_rows(logits)
     n_rows = len(rows.values)
-    p = _P.column(p, n_rows) if per_row(p) else _P.one(p)
-    plan = make_plan(n_rows, top_p=p, temperature=temperature)
-    request = SampleRequest(rows.values, rows.vocabulary, plan, None)
-    sets = find_kept_sets(request, rows.shape, Execution.of(engine, isa, n_threads))
+    plan = make_plan(n_rows, top_p=_P.values(p, n_rows), temperature=temperature)
+    sets = find_kept_sets(rows, plan, None, engine, isa, n_threads)
     return _top_tokens(logits, rows, sets)
 
 
@@ -212,6 +205,6 @@ def _top_tokens(
     shape = sets.tokens.shape if shape is None else shape
     return TopTokens(
         in_type_of(logits, values.reshape(shape)),
-        as_caller_array(sets.tokens, shape, torch=rows.torch),
-        as_caller_array(sets.offsets, sets.offsets.shape, torch=rows.torch),
+        as_caller_array(sets.tokens.reshape(shape), torch=rows.torch),
+        as_caller_array(sets.offsets, torch=rows.torch),
     )

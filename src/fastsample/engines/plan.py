@@ -26,7 +26,7 @@ from fastsample.params.table import (
     STAGES,
     STREAM,
 )
-from fastsample.params.validation import Bad, Parameter, per_row
+from fastsample.params.validation import Bad
 
 PLAN = np.dtype(
     [
@@ -98,7 +98,7 @@ def make_plan(
     if draws > 1:
         stream = _first_streams(stream, n_rows, draws, bad)
     for parameter, value in zip(RNG_POSITION, (seed, position, stream), strict=True):
-        plan[parameter.name] = _checked(parameter, value, n_rows, bad)
+        plan[parameter.name] = parameter.values(value, n_rows, bad)
     return plan
 
 
@@ -135,20 +135,12 @@ def _write_choices(
     plan: NDArray[np.void], stages: tuple[str, ...], choices: Mapping[str, Any], bad: Bad | None
 ) -> None:
     check_stages(stages)
-    checked = {
-        name: _checked(BY_NAME[name], value, len(plan), bad) for name, value in choices.items()
-    }
+    checked = {name: BY_NAME[name].values(value, len(plan), bad) for name, value in choices.items()}
     for parameter in STAGE_PARAMETERS:
         require_stage(parameter, checked[parameter.name], stages, bad)
     write_stages(plan, stages, checked)
     for parameter in (*PENALTIES, MIN_KEEP, *PENALTY_SCOPES):
         plan[parameter.name] = checked[parameter.name]
-
-
-def _checked(parameter: Parameter, value: Any, n_rows: int, bad: Bad | None) -> Any:
-    if parameter.per_row and per_row(value):
-        return parameter.column(value, n_rows, bad)
-    return parameter.one(value)
 
 
 def write_stages(
@@ -198,4 +190,4 @@ def _first_streams(stream: Any, n_rows: int, draws: int, bad: Bad | None) -> Any
         way_out=f"{draws} draws take as many streams, from this one upwards",
         high=STREAM.high - (draws - 1),
     )
-    return _checked(first, stream, n_rows, bad)
+    return first.values(stream, n_rows, bad)

@@ -130,6 +130,11 @@ class Parameter(ABC):
             )
         return self.one(value)
 
+    def values(self, value: Any, n_rows: int, bad: Bad | None = None) -> Any:
+        """Check a value for all rows, or one per row where the parameter may be: see `column`."""
+        is_column = self.per_row and per_row(value)
+        return self.column(value, n_rows, bad) if is_column else self.one(value)
+
     def column(self, value: Any, n_rows: int, bad: Bad | None = None) -> NDArray[Any]:
         """Check a value given per row: shape, kind and range.
 
