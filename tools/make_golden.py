@@ -5,7 +5,7 @@
 
 A case that changes is a change of the rule: it comes with a new rule version, and the old files
 stay. New cases may be added to the end of a list: "cases" have rows, filters and a draw, "jobs" all
-else that an engine can be asked for. rule-1-fixed.json has requests in the reduction "fixed",
+else that a request can have. rule-1-fixed.json has requests in the reduction "fixed",
 rule-1-filters.json those with filters that came after the first four.
 """
 
@@ -26,8 +26,8 @@ from tests.support.engines import Engine, make_output, sha256  # noqa: E402
 from tests.support.golden_requests import (  # noqa: E402
     MODES,
     make_golden_request,
-    sha256_of_told,
-    told_of,
+    sha256_of_logprobs,
+    top_count_of,
     values_of,
 )
 from tests.support.golden_rows import HARD_RECIPES, RECIPES, make_row, words  # noqa: E402
@@ -181,8 +181,8 @@ def request_questions() -> list[dict[str, Any]]:
     return questions
 
 
-def laws_of(row: Any, temperature: float, reduction: str = "exact") -> dict[str, str] | None:
-    """softmax and its kin of the row as it came; None where they have no answer."""
+def softmax_of(row: Any, temperature: float, reduction: str = "exact") -> dict[str, str] | None:
+    """softmax, log_softmax and logsumexp of the unmodified row; None where one is undefined."""
     if reference.status(row) != reference.OK or temperature == 0:
         return None
     return {
@@ -196,7 +196,7 @@ def solve_request(question: dict[str, Any]) -> dict[str, Any]:
     request = make_golden_request(question)
     engine = Engine("reference")
     draws = engine.run(request, make_output(1, draws=3))
-    told = engine.run(request, make_output(1, modes=MODES, top_count=5))
+    out = engine.run(request, make_output(1, modes=MODES, top_count=5))
     kept = engine.kept_sets(request)
     row = reference.widen(request.values[0, : request.vocabulary])
     return {
@@ -205,13 +205,13 @@ def solve_request(question: dict[str, Any]) -> dict[str, Any]:
         "tokens": draws.tokens[0].tolist(),
         "kept": len(kept.tokens),
         "kept_sha256": sha256(kept.tokens, kept.masses, kept.logits),
-        "logprobs": [value.hex() for value in told.logprobs.logprobs[:, 0].tolist()],
-        "ranks": told.logprobs.ranks[:, 0].tolist(),
-        "top_tokens": told.logprobs.top_tokens[:, 0].tolist(),
+        "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()],
+        "ranks": out.logprobs.ranks[:, 0].tolist(),
+        "top_tokens": out.logprobs.top_tokens[:, 0].tolist(),
         "top_logprobs": [
-            [x.hex() for x in form] for form in told.logprobs.top_logprobs[:, 0].tolist()
+            [x.hex() for x in form] for form in out.logprobs.top_logprobs[:, 0].tolist()
         ],
-        "laws": laws_of(row, request.plan["temperature"][0]),
+        "softmax": softmax_of(row, request.plan["temperature"][0]),
     }
 
 
@@ -269,16 +269,18 @@ def solve_fixed(question: dict[str, Any]) -> dict[str, Any]:
     request = make_golden_request(question, "fixed")
     engine = Engine("reference")
     draws = engine.run(request, make_output(1, draws=3))
-    told = engine.run(request, make_output(1, modes=MODES, top_count=told_of(request.vocabulary)))
+    out = engine.run(
+        request, make_output(1, modes=MODES, top_count=top_count_of(request.vocabulary))
+    )
     row = reference.widen(request.values[0, : request.vocabulary])
     return {
         **question,
         "status": int(draws.status[0]),
         "tokens": draws.tokens[0].tolist(),
         "kept": int(draws.kept_count[0]),
-        "logprobs": [value.hex() for value in told.logprobs.logprobs[:, 0].tolist()],
-        "told_sha256": sha256_of_told(told),
-        "laws": laws_of(row, request.plan["temperature"][0], "fixed"),
+        "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()],
+        "logprobs_sha256": sha256_of_logprobs(out),
+        "softmax": softmax_of(row, request.plan["temperature"][0], "fixed"),
     }
 
 

@@ -8,10 +8,11 @@ def main() -> None:
     try:
         from .cli.app import run
     except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("typer", "rich"):
             raise
         print(
-            f"The command line needs {error.name}: pip install typer rich "
+            f"The command line needs {missing}: pip install typer rich "
             "(or pip install '.[cli]' in fastsample's repository)",
             file=sys.stderr,
         )

@@ -371,8 +371,8 @@ def test_neon_under_emulation(tmp_path: Path) -> None:
         code = {2: 1, 4: 0, 8: 3}[np.dtype(dtype).itemsize]
         for values in kinds(size, dtype):
             command = ["qemu-aarch64", str(program), str(code)]
-            told = subprocess.run(command, input=values.tobytes(), check=True, capture_output=True)
-            lines = [int(line) for line in told.stdout.split()]
+            done = subprocess.run(command, input=values.tobytes(), check=True, capture_output=True)
+            lines = [int(line) for line in done.stdout.split()]
             blocks = -(-size // reference_sums.BLOCK)
             totals = np.array(lines[:blocks], np.uint64).view(np.float64)
             starts = range(0, size, reference_sums.BLOCK)

@@ -81,7 +81,7 @@ FIELDS = [field.name for field in fields(SamplingParams) if field.name != "seed"
 
 
 def by_sample(params: SamplingParams, logits: np.ndarray, **place: Any) -> list[int]:
-    """Tokens of `sample`, with everything told."""
+    """Tokens of `sample`, with all arguments of a call."""
     chosen = {name: getattr(params, name) for name in FIELDS}
     return sample(logits, **chosen, seed=params.seed, stream="row", **place).tokens.tolist()
 

@@ -19,7 +19,7 @@ FAST_MATH = ["-ffast-math", "-Ofast", "-funsafe-math-optimizations"]
 KEEPS_DENORMALS = "import numpy as np; assert np.float32(1e-40) * np.float32(1) > 0"
 
 if not (ROOT / "setup.py").exists():
-    pytest.skip("the sources are not beside the tests", allow_module_level=True)
+    pytest.skip("the sources are not in the folder of the tests", allow_module_level=True)
 pytest.importorskip("Cython", reason="needs Cython to read setup.py")
 
 

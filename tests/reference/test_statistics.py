@@ -1,4 +1,4 @@
-"""What a law promises over many draws, and what log-probabilities of its three forms promise."""
+"""Frequencies of many draws, and log-probabilities in the three modes, against probabilities."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_n_draws_are_those_of_n_streams(engine: Engine):
 
 
 def logprobs(engine: Engine, row: np.ndarray, form: str, **settings: Any) -> np.ndarray:
-    """Those of all tokens, in ascending token: a draw is told with as many as the row has."""
+    """Log-probabilities of all tokens, in ascending token: as many top tokens as the row has."""
     request = make_request(row[np.newaxis], make_plan(1, **settings))
     out = engine.run(request, make_output(1, modes=(form,), top_count=len(row)))
     by_token = np.empty(len(row))

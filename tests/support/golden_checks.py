@@ -16,7 +16,12 @@ import numpy as np
 
 from fastsample.engines import reference
 from tests.support.engines import Engine, make_output, make_plan, make_request, sha256
-from tests.support.golden_requests import MODES, make_golden_request, sha256_of_told, told_of
+from tests.support.golden_requests import (
+    MODES,
+    make_golden_request,
+    sha256_of_logprobs,
+    top_count_of,
+)
 from tests.support.golden_rows import make_row
 
 EXACT = Path(__file__).parents[1] / "golden" / f"rule-{reference.RULE_VERSION}.json"
@@ -117,7 +122,7 @@ def check_request_logprobs(engine: Engine, path: Path = EXACT) -> None:
 def check_request_softmax(engine: Engine, path: Path = EXACT, reduction: str = "exact") -> None:
     """softmax, log_softmax and logsumexp."""
     for case in requests(path):
-        for name, answer in (case["laws"] or {}).items():
+        for name, answer in (case["softmax"] or {}).items():
             function = name.removesuffix("_sha256")
             out, _ = engine.softmax(function, make_golden_request(case, reduction))
             assert (float(out[0, 0]).hex() if function == name else sha256(out[0])) == answer, case
@@ -129,12 +134,12 @@ def check_fixed_draws(engine: Engine) -> None:
 
 def check_fixed_logprobs(engine: Engine) -> None:
     for case in requests(FIXED):
-        wanted = make_output(1, modes=MODES, top_count=told_of(case["vocabulary"]))
+        wanted = make_output(1, modes=MODES, top_count=top_count_of(case["vocabulary"]))
         out = engine.run(make_golden_request(case, "fixed"), wanted)
         assert [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()] == case[
             "logprobs"
         ], case
-        assert sha256_of_told(out) == case["told_sha256"], case
+        assert sha256_of_logprobs(out) == case["logprobs_sha256"], case
 
 
 def check_fixed_softmax(engine: Engine) -> None:

@@ -50,11 +50,11 @@ def make_golden_request(case: dict[str, Any], reduction: str = "exact") -> Sampl
     return make_request(values, plan, case["vocabulary"], reduction, **lists)
 
 
-def told_of(vocabulary: int) -> int:
+def top_count_of(vocabulary: int) -> int:
     """The number of top tokens of a golden request in fixed."""
     return min(vocabulary, 300)
 
 
-def sha256_of_told(out: SampleOutput) -> str:
+def sha256_of_logprobs(out: SampleOutput) -> str:
     """Hash of an output's log-probabilities, ranks and top tokens."""
     return sha256(*out.logprobs[1:])

@@ -1,6 +1,6 @@
 """An engine for tests: a program of the kernels, perhaps emulated, at the other end of a pipe.
 
-A request is sent as the fields of `Asked` in subprocess_kernels.cpp, then as arrays: the number of
+A request is sent as the `Header` of subprocess_kernels.cpp, then as arrays: the number of
 bytes of each (-1 for none) and the bytes. Results are such arrays.
 """
 
@@ -21,7 +21,7 @@ from tests.support.engines import KIND_OF, Engine, KeptSets
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels"
 SAMPLE, KEPT_SETS = 0, 1
-LAWS = {"softmax": 2, "log_softmax": 3, "logsumexp": 4}
+SOFTMAX_CODES = {"softmax": 2, "log_softmax": 3, "logsumexp": 4}
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
 REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
 # Weak: they stand in for the instruction sets that dispatch.cpp names and that are not compiled.
@@ -98,7 +98,7 @@ class SubprocessEngine(Engine):
         return KeptSets(*(self._read(kind) for kind in kinds))
 
     def softmax(self, name: str, request: SampleRequest) -> tuple[np.ndarray, np.ndarray]:
-        self.ask(LAWS[name], request)
+        self.ask(SOFTMAX_CODES[name], request)
         out = self._read(np.float64 if name == "logsumexp" else np.float32)
         return out.reshape(len(request.values), -1), self._read(np.uint8)
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +24,7 @@ from .files import naming, read_rows
 from .interleave import QUIET, Call, load_average, time_interleaved
 from .options import LogitsFile, describe, sampling_options, stage_values, stages_in_use
 from .plots import draw_latencies, require_matplotlib, shares
+from .tables import label, make_table, number
 
 OURS, BASELINE, MAXIMUM = "fastsample", "NumPy baseline", "np.max"
 TIMES = ("p50", "p90", "p99", "max")
@@ -33,33 +33,33 @@ FLOAT16_NOTE = f"{MAXIMUM} is slow on float16, so the ratios are too low: compar
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is timed: sampling parameters and how they are run."""
+class Run:
+    """What is timed, and how: parameters, options, rows and machine."""
 
+    file: Path
     params: SamplingParams
     repeat: int
     batch: int
     isa: str | None
     n_threads: int | None
     reduction: str
+    load: float
+    rows: NDArray[Any]
 
     def __str__(self) -> str:
         """The parameters, and the reduction if it is not the default."""
         mode = "" if self.reduction == "exact" else f", reduction {self.reduction}"
         return describe(self.params) + mode
 
+    @property
+    def isa_in_use(self) -> str:
+        """The instruction set or the engine that draws."""
+        return str(self.isa or info()["isa"] or info()["engine"])
 
-@dataclass(frozen=True)
-class Run:
-    """A measurement: settings, rows, machine and times."""
-
-    file: Path
-    shape: tuple[int, int]
-    dtype: str
-    settings: Settings
-    isa: str
-    load: float
-    latencies: dict[str, Latency]
+    @property
+    def missing_in_baseline(self) -> list[str]:
+        """The stages in use that the baseline does not have."""
+        return [name for name in stages_in_use(self.params) if name not in BASELINE_STAGES]
 
 
 @sampling_options
@@ -105,16 +105,19 @@ def bench(
             f"--threads {threads} needs a --batch above 1: rows are distributed over threads, one "
             "row is never split (give --batch, or leave --threads out)"
         )
-    settings = Settings(params, repeat, batch, isa, threads, reduction)
-    run = measure(file, settings, not no_baseline)
+    rows = read_full_batches(file, batch)
+    run = Run(file, params, repeat, batch, isa, threads, reduction, load_average(), rows)
+    latencies = measure(run, not no_baseline)
     # Files are written first: a pipe that breaks during printing must not lose the results.
     if json_file is not None:
         with naming(json_file):
-            json_file.write_text(json.dumps(as_json(run), indent=2) + "\n", encoding="utf-8")
+            json_file.write_text(
+                json.dumps(as_json(run, latencies), indent=2) + "\n", encoding="utf-8"
+            )
     for kind, path in figures.items():
         with naming(path):
-            draw_latencies(run.latencies, caption(run), {kind: path})
-    report(Console(), run)
+            draw_latencies(latencies, caption(run), {kind: path})
+    report(Console(), run, latencies)
 
 
 def check_outputs(file: Path, paths: Mapping[str, Path | None]) -> None:
@@ -133,37 +136,24 @@ def check_outputs(file: Path, paths: Mapping[str, Path | None]) -> None:
         taken[path.resolve()] = f"the file of {option}"
 
 
-def measure(file: Path, settings: Settings, with_baseline: bool) -> Run:
-    """Time a draw and `np.max` interleaved on the rows of a file, then the NumPy baseline alone.
+def measure(run: Run, with_baseline: bool) -> dict[str, Latency]:
+    """Time a draw and `np.max` interleaved on the rows, then the NumPy baseline alone.
 
     The baseline's sort of the row evicts caches, which no call in a loop without it would find.
     """
-    batch, repeat = settings.batch, settings.repeat
-    rows = read_full_batches(file, batch)
-    load = load_average()
+    rows, batch = run.rows, run.batch
     sampler = Sampler(
-        settings.params,
-        isa=settings.isa,
-        n_threads=settings.n_threads,
-        reduction=settings.reduction,
-        seed=0,
+        run.params, isa=run.isa, n_threads=run.n_threads, reduction=run.reduction, seed=0
     )
     sample(rows, temperature=0)  # raises for the first row that is invalid, and names it
     items = rows if batch == 1 else rows.reshape(-1, batch, rows.shape[1])
     calls: dict[str, Call] = {OURS: sampler, MAXIMUM: by_row(np.max, batch)}
-    latencies = time_interleaved(calls, items, repeat, batch)
-    if with_baseline and not missing_in_baseline(settings.params):
-        baseline = {BASELINE: by_row(BaselineSampler(replace(settings.params, seed=0)), batch)}
+    latencies = time_interleaved(calls, items, run.repeat, batch)
+    if with_baseline and not run.missing_in_baseline:
+        baseline = {BASELINE: by_row(BaselineSampler(replace(run.params, seed=0)), batch)}
         float32_items = items.astype(np.float32, copy=False)
-        latencies |= time_interleaved(baseline, float32_items, repeat, batch)
-    facts = info()
-    isa = settings.isa or facts["isa"] or facts["engine"]
-    return Run(file, rows.shape, rows.dtype.name, settings, isa, load, latencies)
-
-
-def missing_in_baseline(params: SamplingParams) -> list[str]:
-    """List the stages in use that the baseline does not have."""
-    return [name for name in stages_in_use(params) if name not in BASELINE_STAGES]
+        latencies |= time_interleaved(baseline, float32_items, run.repeat, batch)
+    return latencies
 
 
 def read_full_batches(file: Path, batch: int) -> NDArray[Any]:
@@ -181,7 +171,7 @@ def by_row(call: Call, batch: int) -> Call:
     return call if batch == 1 else lambda rows: [call(row) for row in rows]
 
 
-def report(console: Console, run: Run) -> None:
+def report(console: Console, run: Run, latencies: Mapping[str, Latency]) -> None:
     """Print the times, the histogram and the conditions of the measurement."""
     if run.load > QUIET:
         typer.echo(
@@ -189,49 +179,46 @@ def report(console: Console, run: Run) -> None:
             "nothing else runs",
             err=True,
         )
-    (count, vocabulary), settings = run.shape, run.settings
-    threads = "default threads" if settings.n_threads is None else f"{settings.n_threads} thread(s)"
-    size = count * vocabulary * np.dtype(run.dtype).itemsize / 1e6
+    count, vocabulary = run.rows.shape
+    threads = "default threads" if run.n_threads is None else f"{run.n_threads} thread(s)"
     baseline = (
         f", then the {BASELINE}, which sorts the row if a filter is on"
-        if BASELINE in run.latencies
+        if BASELINE in latencies
         else ""
     )
     lines = [
-        str(settings),
-        f"{count} row(s) of {vocabulary:,} logits ({run.dtype}, {size:.1f} MB), {settings.batch} "
-        f"per call, each {settings.repeat} time(s) after a warm-up pass; {OURS} and {MAXIMUM} "
-        f"interleaved{baseline}",
-        f"{run.isa}, {threads}, {info()['cpu']}, numpy {np.__version__}, "
+        str(run),
+        f"{count} row(s) of {vocabulary:,} logits ({run.rows.dtype}, {run.rows.nbytes / 1e6:.1f} "
+        f"MB), {run.batch} per call, each {run.repeat} time(s) after a warm-up pass; {OURS} and "
+        f"{MAXIMUM} interleaved{baseline}",
+        f"{run.isa_in_use}, {threads}, {info()['cpu']}, numpy {np.__version__}, "
         f"load average {run.load:.2f}",
     ]
-    if missing := missing_in_baseline(settings.params):
+    if missing := run.missing_in_baseline:
         lines.append(f"no {BASELINE}: it does not have {', '.join(missing)}")
-    if run.dtype == "float16":
+    if run.rows.dtype == np.float16:
         lines.append(FLOAT16_NOTE)
     for line in lines:
         console.print(Text(line))
-    console.print(latency_table(run.latencies))
+    console.print(latency_table(latencies))
     console.print(Text("distribution of times per token; a full bar is half of all calls"))
-    console.print(histogram(run.latencies, "#" if console.options.ascii_only else "█"))
+    console.print(histogram(latencies, "#" if console.options.ascii_only else "█"))
 
 
 def caption(run: Run) -> str:
     """Describe a measurement in two lines, for a figure that is shown alone."""
-    count, vocabulary = run.shape
+    count, vocabulary = run.rows.shape
     busy = f", BUSY: load average {run.load:.2f}" if run.load > QUIET else ""
-    batch = f", {run.settings.batch} per call" if run.settings.batch > 1 else ""
+    batch = f", {run.batch} per call" if run.batch > 1 else ""
     return (
-        f"{run.settings}, V = {vocabulary:,}\n"
-        f"{count} row(s) of {run.dtype}{batch}, {run.isa}, {info()['cpu']}{busy}"
+        f"{run}, V = {vocabulary:,}\n"
+        f"{count} row(s) of {run.rows.dtype}{batch}, {run.isa_in_use}, {info()['cpu']}{busy}"
     )
 
 
 def latency_table(latencies: Mapping[str, Latency]) -> Table:
     """Format percentiles in microseconds, and medians as multiples of that of `np.max`."""
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for name in ("us per token", *TIMES, f"p50 x {MAXIMUM}"):
-        grid.add_column(name, justify="left" if name == "us per token" else "right", no_wrap=True)
+    grid = make_table(label("us per token"), *map(number, (*TIMES, f"p50 x {MAXIMUM}")))
     for name, latency in latencies.items():
         times = (f"{getattr(latency, time) / 1e3:.1f}" for time in TIMES)
         grid.add_row(name, *times, f"{latency.p50 / latencies[MAXIMUM].p50:.2f}")
@@ -241,10 +228,7 @@ def latency_table(latencies: Mapping[str, Latency]) -> Table:
 def histogram(latencies: Mapping[str, Latency], mark: str) -> Table:
     """Format one bar per range of times and name, on one logarithmic scale."""
     edges, found = shares(latencies, BARS)
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    grid.add_column("from us", justify="right", no_wrap=True)
-    for name in latencies:
-        grid.add_column(name, width=BAR_WIDTH, no_wrap=True)
+    grid = make_table(number("from us"), *(label(name, width=BAR_WIDTH) for name in latencies))
     for i in range(BARS):
         bars = (bar(float(found[name][i]), mark) for name in latencies)
         grid.add_row(f"{edges[i] / 1e3:.1f}", *bars)
@@ -256,26 +240,25 @@ def bar(share: float, mark: str) -> str:
     return mark * min(int(np.ceil(2 * share * BAR_WIDTH)), BAR_WIDTH)
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: Run, latencies: Mapping[str, Latency]) -> dict[str, Any]:
     """Return all results and conditions; times in nanoseconds."""
-    settings = run.settings
     return {
         "file": str(run.file),
-        "rows": run.shape[0],
-        "vocabulary": run.shape[1],
-        "dtype": run.dtype,
-        "batch": settings.batch,
-        "parameters": stage_values(settings.params),
-        "repeat": settings.repeat,
-        "isa": run.isa,
-        "n_threads": settings.n_threads,
-        "reduction": settings.reduction,
+        "rows": run.rows.shape[0],
+        "vocabulary": run.rows.shape[1],
+        "dtype": run.rows.dtype.name,
+        "batch": run.batch,
+        "parameters": stage_values(run.params),
+        "repeat": run.repeat,
+        "isa": run.isa_in_use,
+        "n_threads": run.n_threads,
+        "reduction": run.reduction,
         "load_average": run.load,
         "busy": run.load > QUIET,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": info(),
-        "nanoseconds": {name: times_of(latency) for name, latency in run.latencies.items()},
+        "nanoseconds": {name: times_of(latency) for name, latency in latencies.items()},
     }
 
 

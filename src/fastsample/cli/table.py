@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from fastsample import Candidate, SamplingParams, candidates, sample
 
 from .files import read_row, read_texts
 from .options import sampling_options, stage_values
-
-COLUMNS = (
-    "rank",
-    "token",
-    "text",
-    "logit",
-    "raw\nprobability",
-    "running\ntotal",
-    "probability\nafter filters",
-    "cut by",
-)
+from .tables import label, make_table, number
 
 
-@dataclass(frozen=True)
-class Draw:
+class Draw(NamedTuple):
     """A drawn token, its rank in the row, and what reproduces it."""
 
     token: int
@@ -107,18 +94,15 @@ def print_candidates(
 
 def candidate_table(listed: list[Candidate], texts: list[str] | None, drawn: int | None) -> Table:
     """Format candidates: the drawn one in bold, those that cannot be drawn dimmed."""
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     digits = max(len(str(c.token)) for c in listed)
-    for name in COLUMNS:
-        if name == "text" and texts is not None:
-            grid.add_column(name, overflow="ellipsis")
-        elif name != "text":
-            grid.add_column(
-                name,
-                justify="left" if name == "cut by" else "right",
-                no_wrap=True,
-                min_width=max(digits, 5) if name == "token" else None,
-            )
+    texts_column = [] if texts is None else [Column("text", overflow="ellipsis")]
+    grid = make_table(
+        number("rank"),
+        number("token", min_width=max(digits, 5)),
+        *texts_column,
+        *map(number, ("logit", "raw\nprobability", "running\ntotal", "probability\nafter filters")),
+        label("cut by"),
+    )
     for c in listed:
         text = [] if texts is None else [Text(visible(texts[c.token]))]
         grid.add_row(
@@ -138,9 +122,10 @@ def candidate_table(listed: list[Candidate], texts: list[str] | None, drawn: int
 def visible(text: str, space: str = "␣") -> str:
     """Make every character of a text visible: spaces, line ends and control characters."""
     return "".join(
-        space if c == " " else c if c.isprintable() and c != "\\" else _escaped(c) for c in text
+        space
+        if c == " "
+        else c
+        if c.isprintable() and c != "\\"
+        else c.encode("unicode_escape").decode("ascii")
+        for c in text
     )
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

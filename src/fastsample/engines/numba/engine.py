@@ -21,6 +21,7 @@ from fastsample.engines.contract import (
 from fastsample.engines.reference import rows as reference
 from fastsample.engines.reference.logits_processors import adjusted_row
 
+from . import softmax
 from .filters import Kept, filter_row
 from .fixed import FixedRow
 from .float_mode import DefaultMode
@@ -28,7 +29,6 @@ from .logprobs import kept_logprobs, row_logprobs
 from .mass import masses_of
 from .ordinal import logits_of, tokens_of
 from .row import Row
-from .softmax import WRITERS
 
 # No order of float32 is faster here than the fixed one.
 _ROWS: dict[str, type[Row]] = {"exact": Row, "fixed": FixedRow, "fast": FixedRow}
@@ -59,7 +59,8 @@ def write_softmax(
             row = _ROWS[request.reduction](_raw_row(request, b))
             status[b] = row.status
             if row.status == reference.OK:
-                WRITERS[name](row, reference.to_float32(params["temperature"]), out[b : b + 1])
+                temperature = reference.to_float32(params["temperature"])
+                getattr(softmax, name)(row, temperature, out[b : b + 1])
 
 
 def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any) -> KeptSets:

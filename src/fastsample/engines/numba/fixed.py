@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from . import compiled
 from .draw import LOW, uniform
-from .mass import float_mass_of, masses_of, write_powers_of
+from .mass import float_mass_of, masses_of
 from .ordinal import BLOCK, Bits, Cut, key_parts, logit_of, ordinal_of, unread_bound, unread_ordinal
 from .row import Row, Scaling
 
@@ -102,21 +102,6 @@ def near_sum(bits: Bits, block_max: NDArray[np.int32], cut: Cut, scaling: Any) -
 
 
 @compiled
-def write_powers_to(bits: Bits, scaling: Any, out: NDArray[np.float32]) -> Any:
-    """Write 2**y of each token, y down to -126 and 0 below; return the row's W."""
-    masses, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float32)
-    total = np.float64(0)
-    for start in range(0, len(bits), _WIDE):
-        for first in range(start, min(start + _WIDE, len(bits)), BLOCK):
-            end = min(first + BLOCK, len(bits))
-            masses[end - first :] = _ZERO
-            write_powers_of(bits[first:end], scaling, out[first:end], masses)
-            _add_lanes(masses, lanes)
-        total += _total_of(lanes)
-    return total
-
-
-@compiled
 def _token_at(bits: Bits, wide: int, total: float, r: float, cut: Cut, scaling: Any) -> Any:
     """Token of a wide block at which a running total exceeds r, or the last that is kept.
 
@@ -180,10 +165,6 @@ class FixedRow(Row):
         masses = np.empty(len(keys), np.float32)
         _write_float_masses(keys, scaling, masses)
         return masses
-
-    def write_powers(self, scaling: Scaling, out: NDArray[np.float32]) -> float:
-        """Write 2**y of each token; return the row's mass. `out` may be the row."""
-        return float(write_powers_to(self.bits, scaling, out))
 
     def draw(
         self, cut: int, scaling: Scaling, rng_position: Any, tokens: NDArray[np.int64]

@@ -16,7 +16,7 @@ from . import compiled
 from .ordinal import BLOCK, LOWEST, Bits, Cut, logit_of, ordinal_of, unread_bound, unread_ordinal
 
 _FLOOR, _LOWEST_NORMAL, _ZERO, _ONE, _TWELVE = (np.float32(x) for x in (-64, -126, 0, 1, 12))
-_WEIGHTLESS, _LEAST = np.float32(-41.0), np.float32(2.0**-64)
+_WEIGHTLESS = np.float32(-41.0)
 _ROUNDER = np.float32(12582912.0)
 _C1, _C2, _C3, _C4, _C5 = (
     np.float32(float.fromhex(c))
@@ -26,7 +26,6 @@ _SLIVER = np.float32(1.5 * 2.0**-17)
 _BITS_OF_ONE, _BITS_OF_TWELVE, _BITS_OF_SLIVER = (
     x.view(np.int32) for x in (_ONE, _TWELVE, _SLIVER)
 )
-_BITS_OF_MINUS_INF = np.float32(-np.inf).view(np.int32)
 
 
 @compiled
@@ -135,33 +134,13 @@ def running_mass(
 
 
 @compiled
-def write_powers(bits: Bits, scaling: Any, out: NDArray[np.float32]) -> Any:
-    """Write 2**y of each token, y down to -126 and 0 below; return the row's mass."""
+def write_powers(bits: Bits, scaling: Any, out: NDArray[np.float32]) -> None:
+    """Write 2**y of each token, y down to -126 and 0 below."""
     top, scale = scaling
     logits = bits.view(np.float32)
-    total = np.int64(0)
-    for first in range(0, len(bits), BLOCK):
-        highs, lows = np.int32(0), np.int32(0)
-        for i in range(first, min(first + BLOCK, len(bits))):
-            y = (logits[i] - top) * scale
-            v = _power(y if y > _LOWEST_NORMAL else _LOWEST_NORMAL)
-            high, low = _parts(v)
-            highs, lows = np.int32(highs + high), np.int32(lows + low)
-            out[i] = v if y >= _LOWEST_NORMAL else _ZERO
-        total += (np.int64(highs) << 20) + lows
-    return total
-
-
-@compiled
-def write_powers_of(part: Bits, scaling: Any, out: NDArray[np.float32], masses: Any) -> None:
-    """Write 2**y of some tokens as `write_powers` does, and their float masses."""
-    top, scale = scaling
-    logits = part.view(np.float32)
-    for i in range(len(part)):
-        least = _LEAST if part[i] != _BITS_OF_MINUS_INF else _ZERO
+    for i in range(len(bits)):
         y = (logits[i] - top) * scale
         v = _power(y if y > _LOWEST_NORMAL else _LOWEST_NORMAL)
-        masses[i] = v if y > _FLOOR else least
         out[i] = v if y >= _LOWEST_NORMAL else _ZERO
 
 

@@ -120,15 +120,10 @@ def scan(bits: Bits, block_max: NDArray[np.int32]) -> Any:
 
     NaN is above +inf or below -inf. The lowest is not read: only what is not finite matters there.
     """
-    full = len(bits) // BLOCK
     top, bottom = _DEEPEST, _HIGHEST
-    for b in range(full):
+    for b in range(len(block_max)):
         high, low = _extremes(bits[b * BLOCK : (b + 1) * BLOCK])
         block_max[b] = read_ordinal(high)
-        top, bottom = max(top, high), min(bottom, low)
-    if full < len(block_max):
-        high, low = _extremes(bits[full * BLOCK :])
-        block_max[full] = read_ordinal(high)
         top, bottom = max(top, high), min(bottom, low)
     return read_ordinal(top), bottom
 

@@ -14,7 +14,7 @@ from fastsample.engines.reference.mass import TOP_MASS_BITS
 from fastsample.engines.reference.rows import EMPTY, INVALID, OK, read
 
 from .draw import draw
-from .mass import masses_of, running_mass, write_powers
+from .mass import masses_of, running_mass
 from .ordinal import (
     ALL,
     BLOCK,
@@ -116,10 +116,6 @@ class Row:
     def masses(self, keys: NDArray[np.int64], scaling: Scaling) -> NDArray[Any]:
         """Masses of the tokens that have these keys."""
         return masses_of(keys, scaling)
-
-    def write_powers(self, scaling: Scaling, out: NDArray[np.float32]) -> Any:
-        """Write 2**y of each token; return the row's mass. `out` may be the row."""
-        return write_powers(self.bits, scaling, out)
 
     def draw(
         self, cut: int, scaling: Scaling, rng_position: Any, tokens: NDArray[np.int64]

@@ -1,17 +1,14 @@
-"""Section 7: softmax, log_softmax and logsumexp of a row."""
+"""Section 7: softmax, log_softmax and logsumexp of a row, each written at a temperature."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .filters import scale_of
 from .logprobs import log_total
-from .mass import write_log_softmax
-from .ordinal import key_parts
+from .mass import write_log_softmax, write_powers
+from .ordinal import ALL, key_parts
 from .row import Row
 
 
@@ -22,15 +19,19 @@ def _write_one_hot(row: Row, hot: float, cold: float, out: NDArray[np.float32]) 
     out[token] = hot
 
 
-def _write_softmax(row: Row, temperature: float, out: NDArray[np.float32]) -> None:
+def softmax(row: Row, temperature: float, out: NDArray[np.float32]) -> None:
+    """Write 2**y / W."""
     if temperature == 0:
         _write_one_hot(row, 1.0, 0.0, out[0])
         return
-    total = row.write_powers((row.top, scale_of(temperature)), out[0])
-    out *= np.float32(row.top_mass / total)
+    scaling = row.top, scale_of(temperature)
+    share = np.float32(row.top_mass / np.float64(row.mass(ALL, scaling)))
+    write_powers(row.bits, scaling, out[0])
+    out *= share
 
 
-def _write_log_softmax(row: Row, temperature: float, out: NDArray[np.float32]) -> None:
+def log_softmax(row: Row, temperature: float, out: NDArray[np.float32]) -> None:
+    """Write (x - m) / T - ln W."""
     if temperature == 0:
         _write_one_hot(row, 0.0, -np.inf, out[0])
         return
@@ -38,13 +39,6 @@ def _write_log_softmax(row: Row, temperature: float, out: NDArray[np.float32]) -
     write_log_softmax(row.bits, float(row.top), temperature, total, out[0])
 
 
-def _write_logsumexp(row: Row, temperature: float, out: NDArray[np.float64]) -> None:
+def logsumexp(row: Row, temperature: float, out: NDArray[np.float64]) -> None:
+    """Write m / T + ln W."""
     out[0] = float(row.top) / temperature + log_total(row, temperature)
-
-
-WRITERS: dict[str, Callable[[Row, float, NDArray[Any]], None]] = {
-    "softmax": _write_softmax,
-    "log_softmax": _write_log_softmax,
-    "logsumexp": _write_logsumexp,
-}
-"""Each writes the result of one row at a temperature."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,6 @@ from fastsample.params.table import STAGES
 
 from . import logprobs, softmax
 from .logits_processors import adjusted_row, unmodified_row
-
-_SOFTMAX: dict[str, Callable[[NDArray[np.float32], float, str], Any]] = {
-    "softmax": softmax.softmax,
-    "log_softmax": softmax.log_softmax,
-    "logsumexp": softmax.logsumexp,
-}
 
 
 def run(request: SampleRequest, out: SampleOutput, **_options: Any) -> None:
@@ -50,7 +43,8 @@ def write_softmax(
         row = unmodified_row(request, b)
         status[b] = reference.status(row)
         if status[b] == reference.OK:
-            out[b] = _SOFTMAX[name](row, float(settings["temperature"]), request.reduction)
+            function, temperature = getattr(softmax, name), float(settings["temperature"])
+            out[b] = function(row, temperature, request.reduction)
 
 
 def kept_sets(request: SampleRequest, status: NDArray[np.uint8], **_options: Any) -> KeptSets:
@@ -111,5 +105,4 @@ def _write_logprobs(
         else:
             values = logprobs.processed(seen)
         found = logprobs.select(logits, values, token, top_count)
-        out.logprobs[m, b], out.ranks[m, b] = found.logprob, found.rank
-        out.top_tokens[m, b], out.top_logprobs[m, b] = found.top_tokens, found.top_logprobs
+        out.logprobs[m, b], out.ranks[m, b], out.top_tokens[m, b], out.top_logprobs[m, b] = found

@@ -6,8 +6,6 @@ section 8. As in `trace`, a processor that does not round to nearest is a Runtim
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,30 +85,9 @@ def processed(seen: Trace) -> NDArray[np.float64]:
     return logprobs
 
 
-@dataclass(frozen=True)
-class TokenLogprobs:
-    """The log-probabilities that are returned for a draw.
-
-    Attributes
-    ----------
-    logprob : float
-        That of the drawn token.
-    rank : int
-        1 + the number of tokens before it in section 3's order; 0 if the row is invalid.
-    top_tokens : int64 array of shape (N,)
-        The first N tokens of the row; -1 if the row is invalid.
-    top_logprobs : float64 array of shape (N,)
-    """
-
-    logprob: float
-    rank: int
-    top_tokens: NDArray[np.int64]
-    top_logprobs: NDArray[np.float64]
-
-
 def select(
     row: NDArray[np.float32], logprobs: NDArray[np.float64], token: int, count: int
-) -> TokenLogprobs:
+) -> tuple[float, int, NDArray[np.int64], NDArray[np.float64]]:
     """Select what is returned for a draw.
 
     Parameters
@@ -123,16 +100,25 @@ def select(
     count : int
         The number of top tokens, at most V. Those at -inf are last.
 
+    Returns
+    -------
+    logprob : float
+        That of the drawn token.
+    rank : int
+        1 + the number of tokens before it in section 3's order; 0 if the row is invalid.
+    top_tokens : int64 array of shape (count,)
+        The first tokens of the row; -1 if it is invalid.
+    top_logprobs : float64 array of shape (count,)
+
     Examples
     --------
     >>> row = np.array([1, 3, 2], dtype=np.float32)
-    >>> found = select(row, raw(row), token=2, count=2)
-    >>> found.rank, found.top_tokens.tolist()
+    >>> _, rank, top_tokens, _ = select(row, raw(row), token=2, count=2)
+    >>> rank, top_tokens.tolist()
     (2, [1, 2])
     """
     if status(row) != OK:
-        return TokenLogprobs(np.nan, 0, np.full(count, -1), np.full(count, np.nan))
+        return np.nan, 0, np.full(count, -1), np.full(count, np.nan)
     ranked = order(row)
-    first = ranked[:count]
-    rank = 1 + ranked.tolist().index(token)
-    return TokenLogprobs(float(logprobs[token]), rank, first, logprobs[first])
+    rank = 1 + int(np.flatnonzero(ranked == token)[0])
+    return float(logprobs[token]), rank, ranked[:count], logprobs[ranked[:count]]

@@ -38,12 +38,6 @@ _LOGITS_AT_ONCE = 2**20
 _SHARED = ("ops", *(scope.name for scope in PENALTY_SCOPES))
 """The fields of a plan that all rows of a batch must share."""
 
-_SOFTMAX = {
-    "softmax": softmax.softmax,
-    "log_softmax": softmax.log_softmax,
-    "logsumexp": softmax.logsumexp,
-}
-
 
 class ArrayEngine(NamedTuple):
     """An engine of tensors that takes arrays: it copies them to a device, and the output back.
@@ -114,7 +108,7 @@ def write_softmax(
     rows = rows_of(read(_tensor(request.values), request.vocabulary))
     params = prepare_params(tensor_of(numbers_of(request.plan)[:, : len(FIXED)]), ())
     status[:] = batch.status_of(rows, None)[:, 0]
-    found = _SOFTMAX[name](rows, params)
+    found = getattr(softmax, name)(rows, params)
     found = found[:, 0] if name == "logsumexp" else found[:, : request.vocabulary]
     valid = status == OK
     out[valid] = found.numpy()[valid]
