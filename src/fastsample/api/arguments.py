@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,38 +10,6 @@ from numpy.typing import NDArray
 from fastsample.engines.contract import LOGPROBS_MODES, LogprobRequest
 from fastsample.params.table import DRAWS
 from fastsample.params.validation import vocabulary_parameter
-
-
-class SampleArguments(NamedTuple):
-    """The arguments of `sample` but for the logits, as the caller passed them.
-
-    Attributes
-    ----------
-    params : dict
-        The parameters of a plan: see `engines.plan.CHOICES`.
-    rng_position : dict
-        seed, position and stream.
-    processors : dict
-        mask, bias, prompt and output.
-    stages, n, valid_vocab, logprobs, logprobs_mode, on_invalid, reduction, engine, isa, n_threads
-        As in `sample`.
-    out : array or tensor, optional
-    """
-
-    params: dict[str, Any]
-    rng_position: dict[str, Any]
-    processors: dict[str, Any]
-    stages: Any
-    n: Any
-    valid_vocab: Any
-    logprobs: Any
-    logprobs_mode: Any
-    on_invalid: Any
-    reduction: Any
-    engine: Any
-    isa: Any
-    n_threads: Any
-    out: Any
 
 
 def parse_logprobs(logprobs: Any, logprobs_mode: Any, vocabulary: int) -> LogprobRequest | None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fastsample.engines import require_stages, resolve
-from fastsample.engines.contract import LogprobResult, SampleOutput
-from fastsample.engines.plan import make_plan
+from fastsample.engines.contract import LogitsProcessors, LogprobResult, SampleOutput
+from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.engines.torch.batch import TensorOutput, TensorRequest
 from fastsample.engines.torch.engine import require_exact
 from fastsample.engines.torch.from_numpy import (
@@ -45,7 +45,7 @@ from fastsample.params.stages import is_on
 from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES, THREADS
 from fastsample.params.validation import Parameter, check_reduction, per_row
 
-from .arguments import SampleArguments, invalid_mask, parse_draws, parse_logprobs
+from .arguments import invalid_mask, parse_draws, parse_logprobs
 from .result import SampleResult, make_result
 
 _PARAMETERS = {name: BY_NAME[name] for name in BY_NAME if BY_NAME[name].per_row}
@@ -53,55 +53,58 @@ _RNG_POSITION = tuple(parameter.name for parameter in RNG_POSITION)
 _CPU = torch.device("cpu")
 
 
-def sample(logits: Any, args: SampleArguments) -> SampleResult:
+def sample(logits: Tensor, engine: str, arguments: dict[str, Any], out: Any) -> SampleResult:
     """Draw a token for each row, on the device of the logits.
 
     Parameters
     ----------
     logits : tensor of shape (V,) or (B, V), float32, float16 or bfloat16
-    args : SampleArguments
-        Bad rows are marked whatever ``on_invalid`` is.
+    engine : str
+    arguments : dict
+        Those of `sample` but for the engine and `out`. Bad rows are marked whatever ``on_invalid``
+        is.
+    out : tensor or None
 
     Returns
     -------
     SampleResult
         Of tensors on that device; the seed as it was given.
     """
-    rows = as_tensor_rows(logits, args.valid_vocab)
-    wanted = parse_logprobs(args.logprobs, args.logprobs_mode, rows.vocabulary)
-    if args.rng_position["seed"] is None:
-        args = args._replace(rng_position=_fresh_seed(**args.rng_position))
-    found = TensorOutput(*_output(logits, args))
-    tokens = found.tokens.reshape(rows.shape if args.n is None else (*rows.shape, args.n))
-    if args.out is not None:
-        tokens = _written(args.out, tokens)
+    rows = as_tensor_rows(logits, arguments["valid_vocab"])
+    wanted = parse_logprobs(arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary)
+    if arguments["seed"] is None:
+        if torch.compiler.is_compiling():
+            raise ValueError(
+                "`seed` must be given in compiled code, got None (an integer or a tensor; a fresh "
+                "seed would be the same in every call)"
+            )
+        fresh = resolve_rng_position(0, *(arguments[name] for name in _RNG_POSITION))
+        arguments = {**arguments, **dict(zip(_RNG_POSITION, fresh, strict=True))}
+    found = TensorOutput(*_output(logits, engine, arguments))
+    n = arguments["n"]
+    tokens = found.tokens.reshape(rows.shape if n is None else (*rows.shape, n))
+    if out is not None:
+        tokens = _written(out, tokens)
     logprobs = LogprobResult(wanted.modes, *found[3:]) if wanted else None
     output = SampleOutput(found.tokens, found.status, found.kept_count, logprobs)
-    return make_result(output, rows, args.rng_position["seed"], tokens, wanted)
+    return make_result(output, rows, arguments["seed"], tokens, wanted)
 
 
-def _fresh_seed(seed: None, position: Any, stream: Any) -> dict[str, Any]:
-    """Draw a seed from the system, which a graph would draw only once."""
+def _output(logits: Tensor, engine: str, arguments: dict[str, Any]) -> tuple[Tensor, ...]:
     if torch.compiler.is_compiling():
-        raise ValueError(
-            "`seed` must be given in compiled code, got None (an integer or a tensor; a fresh seed "
-            "would be the same in every call)"
-        )
-    return dict(zip(_RNG_POSITION, resolve_rng_position(0, seed, position, stream), strict=True))
-
-
-def _output(logits: Tensor, args: SampleArguments) -> tuple[Tensor, ...]:
-    if torch.compiler.is_compiling():
-        args = SampleArguments._make(_without_symbols(tuple(args)))
-    engine = resolve(args.engine, args.isa).name
-    require_exact(check_reduction(args.reduction))
-    invalid_mask(args.on_invalid, 0)
-    THREADS.optional(args.n_threads)
-    return tuple(call(_request(as_tensor_rows(logits, args.valid_vocab), args, engine), engine))
+        arguments = _without_symbols(arguments)
+    resolve(engine, arguments["isa"])
+    require_exact(check_reduction(arguments["reduction"]))
+    invalid_mask(arguments["on_invalid"], 0)
+    THREADS.optional(arguments["n_threads"])
+    return tuple(call(_request(logits, engine, arguments), engine))
 
 
 # Values of the host are read once, when a graph is made; dynamo need not trace how.
 torch.compiler.allow_in_graph(_output)
+
+
+_SYMBOLS = ((torch.SymInt, int, torch.int64), (torch.SymFloat, float, torch.float64))
 
 
 def _without_symbols(value: Any, name: str = "") -> Any:
@@ -110,12 +113,10 @@ def _without_symbols(value: Any, name: str = "") -> Any:
     A parameter becomes a tensor, so that the graph serves other values too; symbols inside of other
     values become constants of this graph.
     """
-    if isinstance(value, (torch.SymInt, torch.SymFloat)):
-        kind, dtype = (
-            (int, torch.int64) if isinstance(value, torch.SymInt) else (float, torch.float64)
-        )
-        is_number = name in _PARAMETERS
-        return torch.full((), value, dtype=dtype, device="cpu") if is_number else kind(value)
+    for symbol, kind, dtype in _SYMBOLS:
+        if isinstance(value, symbol):
+            is_number = name in _PARAMETERS
+            return torch.full((), value, dtype=dtype, device="cpu") if is_number else kind(value)
     if isinstance(value, (list, tuple)):
         return type(value)(map(_without_symbols, value))
     if isinstance(value, dict):
@@ -126,21 +127,23 @@ def _without_symbols(value: Any, name: str = "") -> Any:
 # ---------------------------------------------------------------- the request
 
 
-def _request(rows: Rows, args: SampleArguments, engine: str) -> TensorRequest:
+def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRequest:
+    rows = as_tensor_rows(logits, arguments["valid_vocab"])
     n_rows, device = rows.values.shape[0], rows.values.device
-    wanted = parse_logprobs(args.logprobs, args.logprobs_mode, rows.vocabulary)
-    draws = parse_draws(args.n, wanted)
-    values = {**args.params, **args.rng_position}
+    wanted = parse_logprobs(arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary)
+    draws, stages = parse_draws(arguments["n"], wanted), arguments["stages"]
+    values = {name: arguments[name] for name in (*CHOICES, *_RNG_POSITION)}
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     for name, value in tensors.items():
         check_numbers(_PARAMETERS[name], value, n_rows)
-    plan, marked = _host_plan(n_rows, values, tensors, args.stages, draws)
+    plan, marked = _host_plan(n_rows, values, tensors, stages, draws)
     require_stages(engine, plan)
     bad = [tensor_of(marked)] if marked.any() else []
     for name, value in tensors.items():
-        tensors[name], found = check_range(_PARAMETERS[name], value, args.stages, draws)
+        tensors[name], found = check_range(_PARAMETERS[name], value, stages, draws)
         bad += [] if found is None else [found]
-    processors, found = _processors(rows, args.processors, scopes_of(plan))
+    fields = {name: arguments[name] for name in LogitsProcessors._fields}
+    processors, found = _processors(rows, fields, scopes_of(plan))
     bad += found
     chain = tuple(STAGES[code - 1] for codes in plan["stages"][:1].tolist() for code in codes)
     numbers = _Table((*FIXED, *chain), numbers_of(plan), tensors, n_rows)
@@ -204,16 +207,7 @@ def _stand_in(parameter: Parameter, stages: tuple[str, ...]) -> Any:
 
 
 class _Table(NamedTuple):
-    """Columns of numbers, some of them tensors.
-
-    Attributes
-    ----------
-    names : tuple of str
-    host : array of shape (B or 1, C)
-    tensors : dict
-        What replaces columns of the host, by their names.
-    n_rows : int
-    """
+    """Columns of numbers: `host` of shape (B or 1, C), replaced by `tensors` of these names."""
 
     names: tuple[str, ...]
     host: NDArray[Any]

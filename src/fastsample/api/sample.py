@@ -20,7 +20,7 @@ from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
 from fastsample.params.validation import check_reduction
 
-from .arguments import SampleArguments, invalid_mask, parse_draws, parse_logprobs
+from .arguments import invalid_mask, parse_draws, parse_logprobs
 from .result import (
     SampleResult,
     Status,
@@ -229,25 +229,26 @@ def sample(
     if device_engine is not None:
         from . import device
 
-        return device.sample(
-            logits,
-            SampleArguments(
-                params=params,
-                rng_position={"seed": seed, "position": position, "stream": stream},
-                processors={"mask": mask, "bias": bias, "prompt": prompt, "output": output},
-                stages=stages,
-                n=n,
-                valid_vocab=valid_vocab,
-                logprobs=logprobs,
-                logprobs_mode=logprobs_mode,
-                on_invalid=on_invalid,
-                reduction=reduction,
-                engine=device_engine,
-                isa=isa,
-                n_threads=n_threads,
-                out=out,
-            ),
-        )
+        arguments = {
+            **params,
+            "stages": stages,
+            "seed": seed,
+            "position": position,
+            "stream": stream,
+            "n": n,
+            "mask": mask,
+            "bias": bias,
+            "prompt": prompt,
+            "output": output,
+            "valid_vocab": valid_vocab,
+            "logprobs": logprobs,
+            "logprobs_mode": logprobs_mode,
+            "on_invalid": on_invalid,
+            "reduction": reduction,
+            "isa": isa,
+            "n_threads": n_threads,
+        }
+        return device.sample(logits, device_engine, arguments, out)
     rows = as_rows(logits, valid_vocab)
     n_rows = len(rows.values)
     logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
