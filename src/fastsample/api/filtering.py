@@ -97,14 +97,11 @@ def kept_set(
         As in `sample`.
     temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
     typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
-        As in `SamplingParams`. At temperature 0 only the top token is kept.
-    mask, bias, prompt, output
-        As in `sample`.
     repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
     repetition_scope, frequency_scope, presence_scope : str or int
     stages : tuple of str
-        As in `SamplingParams`.
-    valid_vocab, engine, isa, n_threads
+        As in `SamplingParams`. At temperature 0 only the top token is kept.
+    mask, bias, prompt, output, valid_vocab, engine, isa, n_threads
         As in `sample`.
 
     Returns
@@ -166,18 +163,11 @@ def filter_logits(
     ----------
     logits : array of shape (V,) or (B, V)
         As in `sample`. Modified only if `out` shares its memory.
-    temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
-    typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
-        As in `SamplingParams`. The temperature affects which tokens are kept; the returned logits
-        are not divided by it.
-    mask, bias, prompt, output
-        As in `sample`.
-    repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
-    repetition_scope, frequency_scope, presence_scope : str or int
-    stages : tuple of str
-        As in `SamplingParams`.
-    valid_vocab, engine, isa, n_threads
-        As in `sample`. Columns past `valid_vocab` become -inf.
+    temperature, top_k, top_p, min_p, min_keep, typical_p, epsilon_cutoff, top_n_sigma,
+    repetition_penalty, frequency_penalty, presence_penalty, repetition_scope, frequency_scope,
+    presence_scope, stages, mask, bias, prompt, output, valid_vocab, engine, isa, n_threads
+        As in `kept_set`. The temperature affects which tokens are kept; the returned logits are
+        not divided by it. Columns past `valid_vocab` become -inf.
     out : array or tensor of the kind, dtype and shape of `logits`, optional
         Written only if every row is valid. It may be `logits` itself.
 

@@ -74,11 +74,6 @@ class Latency:
             Its time. The sum over all calls must be below 2**63, which is 292 years.
         tokens : int
             The number of tokens it returned. The sum over all calls must be below 2**63.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Not an integer, or out of range. Nothing is added then.
         """
         took, drawn = _NANOSECONDS.one(nanoseconds), _TOKEN_COUNT.one(tokens)
         shift = max(took.bit_length() - 1 - _BITS, 0)
@@ -119,38 +114,15 @@ class Latency:
         """The time of the slowest call."""
         return float(self._sums[_LONGEST]) if self.count else float("nan")
 
-    @property
-    def p50(self) -> float:
-        """The median."""
-        return self.percentile(50)
-
-    @property
-    def p90(self) -> float:
-        """The time that 90 % of the calls did not exceed."""
-        return self.percentile(90)
-
-    @property
-    def p99(self) -> float:
-        """The time that 99 % of the calls did not exceed."""
-        return self.percentile(99)
+    p50 = property(lambda self: self.percentile(50), doc="The median.")
+    p90 = property(lambda self: self.percentile(90), doc="90 % of the calls did not exceed it.")
+    p99 = property(lambda self: self.percentile(99), doc="99 % of the calls did not exceed it.")
 
     def percentile(self, q: float) -> float:
         """Return the time that q percent of the calls did not exceed, by nearest rank.
 
-        Parameters
-        ----------
-        q : float
-            In [0, 100].
-
-        Returns
-        -------
-        float
-            The middle of the bucket, in nanoseconds; nan without calls.
-
-        Raises
-        ------
-        TypeError, ValueError
-            Not a number, or out of range.
+        It is the middle of a bucket, in nanoseconds; nan without calls. `q` is in [0, 100]; else
+        TypeError or ValueError.
         """
         # As a decimal: a float times a count can round past an integer rank.
         percent, whole = Decimal(str(_PERCENT.one(q))).as_integer_ratio()

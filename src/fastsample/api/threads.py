@@ -4,8 +4,8 @@
     with threadpoolctl.threadpool_limits(1):
         sampler(logits)  # on the calling thread
 
-If threadpoolctl is imported before fastsample, this call is not needed. fastsample does not import
-threadpoolctl by itself. Its `user_api` and its `internal_api` are "fastsample".
+If threadpoolctl is imported before fastsample, this call is not needed. Its `user_api` and its
+`internal_api` are "fastsample".
 
 A limit applies to every call of the process, also to one with a larger `n_threads`. The default is
 the number of processors that the calling thread may run on. The environment variable

@@ -14,14 +14,7 @@ from .contract import Engine, KeptSets, SampleOutput, SampleRequest
 
 
 class Execution(NamedTuple):
-    """An engine and the options that a call runs it with.
-
-    Attributes
-    ----------
-    engine : Engine
-    isa : str or None
-    n_threads : int or None
-    """
+    """An engine and the options that a call runs it with."""
 
     engine: Engine
     isa: str | None
@@ -29,13 +22,7 @@ class Execution(NamedTuple):
 
     @classmethod
     def of(cls, engine: Any, isa: Any, n_threads: Any) -> Execution:
-        """Check the arguments `engine`, `isa` and `n_threads` of a call.
-
-        Raises
-        ------
-        TypeError, ValueError, RuntimeError
-            As `resolve`, and for a bad number of threads.
-        """
+        """Check these arguments of a call."""
         return cls(resolve(engine, isa), isa, THREADS.optional(n_threads))
 
     def sample(self, request: SampleRequest, output: SampleOutput) -> None:

@@ -148,17 +148,7 @@ def write_stages(
 ) -> None:
     """Write the chain of a plan whose rows share the order of their stages.
 
-    Parameters
-    ----------
-    plan : array of PLAN, shape (B,)
-    stages : tuple of str
-    values : mapping
-        For each stage parameter a number, or an array of shape (B,).
-
-    Raises
-    ------
-    ValueError
-        More stages are on than a plan can hold.
+    `values` has a number, or an array of shape (B,), for each stage parameter.
     """
     chain = [BY_NAME[name] for name in stages if np.any(is_on(BY_NAME[name], values[name]))]
     if len(chain) > MAX_STAGES:

@@ -42,24 +42,9 @@ class _Memory:
 
 
 def memory_of(array: Any, name: str) -> tuple[NDArray[Any], bool]:
-    """Return the memory of an object with ``__dlpack__``, without a copy.
+    """Return the memory of an object with ``__dlpack__``, and whether it is bfloat16, as uint16.
 
-    Parameters
-    ----------
-    array : object
-    name : str
-        The argument, for messages.
-
-    Returns
-    -------
-    memory : array
-    is_bfloat16 : bool
-        Whether the memory, then uint16, is bfloat16.
-
-    Raises
-    ------
-    TypeError
-        It is not on the CPU, or cannot be read.
+    `name` is the argument, for messages.
     """
     kind = f"{type(array).__module__}.{type(array).__qualname__}"
     device = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _CPU

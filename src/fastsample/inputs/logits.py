@@ -19,26 +19,13 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class Floats(NamedTuple):
-    """An argument that is an array of floats, and the dtypes it may have.
-
-    Attributes
-    ----------
-    name : str
-    dtypes : str
-        The dtypes, in words.
-    chars : str
-        NumPy's characters of the dtypes except bfloat16.
-    cast : tuple of str
-        A dtype to cast others to, for NumPy and for torch.
-    fill : str
-        The value to fill a masked array with.
-    """
+    """An argument that is an array of floats, and the dtypes it may have."""
 
     name: str
-    dtypes: str
-    chars: str
-    cast: tuple[str, str]
-    fill: str
+    dtypes: str  # in words
+    chars: str  # NumPy's, except for bfloat16
+    cast: tuple[str, str]  # what to cast others to, in NumPy and in torch
+    fill: str  # for masked arrays
 
 
 LOGITS = Floats(
@@ -68,23 +55,7 @@ class Rows(NamedTuple):
 
 
 def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
-    """Check logits on the CPU, and return them as rows, without a copy.
-
-    Parameters
-    ----------
-    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16
-        A NumPy array (bfloat16 of the package ml_dtypes), a torch tensor, or an object with
-        ``__dlpack__``; with any strides; also read-only and memory-mapped arrays.
-    valid_vocab : int, optional
-        The number of columns that are tokens: 1 to 2**22, and at most V.
-
-    Raises
-    ------
-    TypeError
-        Not such an array, or another dtype or device.
-    ValueError
-        Another shape, or a `valid_vocab` out of range.
-    """
+    """Check logits on the CPU, as `sample` takes them, and return them as rows, without a copy."""
     memory, torch = memory_of_logits(logits)
     return rows_of(memory, torch, valid_vocab)
 
@@ -111,15 +82,7 @@ def rows_of(memory: Any, torch: bool, valid_vocab: Any) -> Rows:
 
 
 def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:
-    """Return the memory of logits of any shape.
-
-    Returns
-    -------
-    memory : float32, float16 or uint16 array
-        uint16 is bfloat16.
-    torch : bool
-        Whether they are a torch tensor.
-    """
+    """Return the memory of logits of any shape, and whether they are a torch tensor."""
     if type(logits) is np.ndarray and logits.dtype is _FLOAT32:
         return logits, False
     return memory_of_floats(logits, LOGITS)

@@ -57,22 +57,7 @@ class LogitsProcessors(NamedTuple):
 def make_logits_processors(
     rows: Rows, *, mask: Any = None, bias: Any = None, prompt: Any = None, output: Any = None
 ) -> LogitsProcessors | None:
-    """Check the logits processors of rows; None if there are none.
-
-    Parameters
-    ----------
-    mask : bool array of shape (V,) or (B, V), or int32 or uint32 array with a bit per token
-    bias : dict, list of B dicts or None, or tuple of two arrays (tokens, values) for all rows
-    prompt, output : tokens of one row, or a list of B lists of tokens, or an array (B, T)
-
-    Raises
-    ------
-    TypeError
-        An argument of another type or dtype.
-    ValueError
-        A shape that does not fit, a token outside of the vocabulary or twice in a bias, or a bias
-        of nan or +inf.
-    """
+    """Check the arguments of `sample` of these names; None if there are none."""
     if mask is None and bias is None and prompt is None and output is None:
         return None
     return LogitsProcessors(
@@ -211,15 +196,7 @@ def _bias_values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDAr
 
 
 def history(name: str, value: Any, rows: Rows) -> TokenLists:
-    """Check the tokens of every row.
-
-    Parameters
-    ----------
-    name : str
-        The argument, for messages.
-    value : sequence or array
-        Tokens if there is one row; else B sequences, or an array of shape (B, T).
-    """
+    """Check the tokens of every row; of one row they need not be in another list."""
     n_rows = len(rows.values)
     if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) not in (1, 2):
         raise TypeError(

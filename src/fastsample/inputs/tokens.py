@@ -19,17 +19,12 @@ def token_list(
     is_scalar_ok: bool = False,
     skip_marks: bool = False,
 ) -> NDArray[np.int64]:
-    """Check a list of tokens.
+    """Check a list of tokens in [0, limit).
 
     Parameters
     ----------
-    name : str
-        The argument, for messages.
-    value : sequence or array of integers
-    limit : int
-        Tokens are in [0, limit).
-    row : int, optional
-        The row or sequence of the list, for messages.
+    name, row
+        The argument, and the row or sequence of the list, for messages.
     is_scalar_ok : bool
         Whether one token may be given instead of a list of one.
     skip_marks : bool

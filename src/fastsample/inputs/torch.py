@@ -56,16 +56,7 @@ def check_numbers(parameter: Parameter, value: Tensor, n_rows: int) -> None:
 def check_range(
     parameter: Parameter, value: Tensor, stages: tuple[str, ...], draws: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Check the values of a parameter where they are.
-
-    Parameters
-    ----------
-    parameter : Parameter
-    value : tensor of shape () or (B,)
-    stages : tuple of str
-        A parameter of a stage that is not among them must be off.
-    draws : int
-        How many streams each row draws on, from its `stream` upwards.
+    """Check the values of a parameter where they are; that of a stage not in `stages` must be off.
 
     Returns
     -------
