@@ -193,15 +193,7 @@ def make_result(
 ) -> SampleResult:
     """Return what an engine has written in the shapes and the array type of the caller.
 
-    Parameters
-    ----------
-    output : SampleOutput
-        With kept counts.
-    rows : Rows
-    seed : int or array of shape (B,)
-    tokens : array or tensor
-        As the caller gets them.
-    logprob_request : LogprobRequest or None
+    `output` has kept counts; `tokens` are as the caller gets them.
     """
     logprobs: list[Any] = [None] * 4
     if logprob_request is not None and output.logprobs is not None:

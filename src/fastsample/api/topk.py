@@ -173,13 +173,7 @@ def _check_pair(
 
 
 def _with_minus_inf(rows: Rows, sets: KeptSets, counts: NDArray[np.int64]) -> KeptSets:
-    """Add a row's first tokens at -inf to its kept ones, up to its count.
-
-    Raises
-    ------
-    ValueError
-        A row has fewer tokens than its count: it was written during the call.
-    """
+    """Add a row's first tokens at -inf to its kept ones, up to its count."""
     missing = counts - np.diff(sets.offsets)
     if not np.any(missing):
         return sets

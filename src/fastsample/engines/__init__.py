@@ -22,49 +22,21 @@ ALL_OPS = frozenset(Op)
 
 @dataclass(frozen=True, kw_only=True)
 class EngineRecord:
-    """What an engine needs and what it can do, known before it is loaded.
-
-    Attributes
-    ----------
-    name : str
-    module : str
-        Where its functions are, below this package.
-    missing : str
-        The error where it is not installed.
-    requires : tuple of str
-        Modules that must be installed.
-    machines : tuple of str
-        The processors that it runs on, by `platform.machine`; empty for all.
-    package : str or None
-        The package whose version may change what the engine computes.
-    ops : frozenset of Op
-        What stages may do. A call with another stage is refused.
-    reductions : tuple of str
-    has_isas : bool
-        Whether a call may name an instruction set.
-    has_threads : bool
-        Whether `n_threads` changes how many threads compute.
-    survives_fork : bool
-        Whether a child of a process that used the engine can use it.
-    takes_tensors : bool
-        Whether it draws from tensors on their device, and is too slow to load unasked.
-    is_automatic : bool
-        Whether a call that names no engine may get it; the first that is installed is taken.
-    """
+    """What an engine needs and what it can do, known before it is loaded."""
 
     name: str
-    module: str
-    missing: str = ""
-    requires: tuple[str, ...] = ()
-    machines: tuple[str, ...] = ()
-    package: str | None = None
-    ops: frozenset[Op] = ALL_OPS
+    module: str  # where its functions are, below this package
+    missing: str = ""  # the error where it is not installed
+    requires: tuple[str, ...] = ()  # modules that must be installed
+    machines: tuple[str, ...] = ()  # processors, by platform.machine(); empty for all
+    package: str | None = None  # whose version may change what the engine computes
+    ops: frozenset[Op] = ALL_OPS  # what stages may do; a call with another stage is refused
     reductions: tuple[str, ...] = ("exact", "fixed", "fast")
-    has_isas: bool = False
-    has_threads: bool = False
-    survives_fork: bool = True
-    takes_tensors: bool = False
-    is_automatic: bool = False
+    has_isas: bool = False  # whether a call may name an instruction set
+    has_threads: bool = False  # whether `n_threads` changes how many threads compute
+    survives_fork: bool = True  # whether a child of a process that used the engine can use it
+    takes_tensors: bool = False  # draws from tensors on their device; too slow to load unasked
+    is_automatic: bool = False  # whether a call that names no engine may get it
 
 
 ENGINES = {
@@ -143,14 +115,7 @@ def installed() -> tuple[str, ...]:
 
 
 def resolve(name: str | None = None, isa: str | None = None) -> Engine:
-    """Load an engine by name.
-
-    Parameters
-    ----------
-    name : str or None
-        A name of `ENGINES`, or None or "auto": the first automatic one that is installed.
-    isa : str or None
-        The instruction set that a call names; None where it names none.
+    """Load an engine by name; None and "auto" are the first automatic one that is installed.
 
     Raises
     ------

@@ -19,26 +19,15 @@ _KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
 
 
 class SampleRequest(NamedTuple):
-    """Rows of logits and how to sample from them, checked.
+    """Rows of logits and how to sample from them, checked."""
 
-    Attributes
-    ----------
-    values : float32, float16 or uint16 array of shape (B, columns)
-        uint16 holds the bits of bfloat16. Any strides and alignment; read only.
-    vocabulary : int
-        Columns from this one on are padding, and are not read.
-    plan : array of PLAN, shape (B,), C-contiguous
-    processors : LogitsProcessors or None
-    reduction : {"exact", "fixed", "fast"}
-        How masses are summed: section 8 of the rule. Kept sets and their masses do not depend on
-        it.
-    """
-
+    # float32, float16, or uint16 with the bits of bfloat16, of shape (B, columns); any strides and
+    # alignment; read only
     values: NDArray[Any]
-    vocabulary: int
-    plan: NDArray[np.void]
+    vocabulary: int  # columns from this one on are padding, and are not read
+    plan: NDArray[np.void]  # of PLAN, shape (B,), C-contiguous
     processors: LogitsProcessors | None
-    reduction: str = "exact"
+    reduction: str = "exact"  # how masses are summed; kept sets do not depend on it
 
     @property
     def kind(self) -> str:
@@ -47,40 +36,21 @@ class SampleRequest(NamedTuple):
 
 
 class LogprobRequest(NamedTuple):
-    """Which log-probabilities to return.
+    """Which log-probabilities to return."""
 
-    Attributes
-    ----------
-    modes : tuple of str
-        Of "raw", "tempered" and "processed", each at most once.
-    top_count : int
-        How many top tokens to return per row.
-    has_mode_axis : bool
-        Whether results have an axis for the modes.
-    """
-
-    modes: tuple[str, ...]
-    top_count: int
-    has_mode_axis: bool
+    modes: tuple[str, ...]  # of LOGPROBS_MODES, each at most once
+    top_count: int  # how many top tokens to return per row
+    has_mode_axis: bool  # whether results have an axis for the modes
 
 
 class LogprobResult(NamedTuple):
-    """Log-probabilities of the drawn tokens and of the top tokens, for F modes and N top tokens.
-
-    Attributes
-    ----------
-    modes : tuple of str
-    logprobs : float64 array of shape (F, B)
-    ranks : int64 array of shape (F, B)
-    top_tokens : int64 array of shape (F, B, N)
-    top_logprobs : float64 array of shape (F, B, N)
-    """
+    """Log-probabilities of the drawn tokens and of the top tokens, for F modes and N top tokens."""
 
     modes: tuple[str, ...]
-    logprobs: NDArray[np.float64]
-    ranks: NDArray[np.int64]
-    top_tokens: NDArray[np.int64]
-    top_logprobs: NDArray[np.float64]
+    logprobs: NDArray[np.float64]  # of shape (F, B)
+    ranks: NDArray[np.int64]  # of shape (F, B)
+    top_tokens: NDArray[np.int64]  # of shape (F, B, N)
+    top_logprobs: NDArray[np.float64]  # of shape (F, B, N)
 
     @classmethod
     def empty(cls, modes: tuple[str, ...], n_rows: int, top_count: int) -> LogprobResult:
@@ -100,21 +70,12 @@ class SampleOutput(NamedTuple):
 
     A row from which nothing can be drawn gets token -1, kept count 0, log-probabilities nan, rank 0
     and top tokens -1.
-
-    Attributes
-    ----------
-    tokens : int64 array of shape (B, n)
-        n draws per row, on the streams ``stream``, ``stream + 1``, ...
-    status : uint8 array of shape (B,)
-        Read and written: a row whose status is not 0 is skipped.
-    kept_count : int64 array of shape (B,), or None where it is not wanted
-    logprobs : LogprobResult, or None where none are wanted; always None for n > 1
     """
 
-    tokens: NDArray[np.int64]
-    status: NDArray[np.uint8]
-    kept_count: NDArray[np.int64] | None = None
-    logprobs: LogprobResult | None = None
+    tokens: NDArray[np.int64]  # of shape (B, n): n draws per row, on the streams from `stream` on
+    status: NDArray[np.uint8]  # of shape (B,); read and written: a row is skipped where it is not 0
+    kept_count: NDArray[np.int64] | None = None  # of shape (B,); None where it is not wanted
+    logprobs: LogprobResult | None = None  # None where none are wanted, and for n > 1
 
     @classmethod
     def empty(
@@ -151,22 +112,12 @@ NO_TOKENS: RowSet = (np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, 
 
 
 class KeptSets(NamedTuple):
-    """The kept sets of a batch, concatenated, each in the order of section 3 of the rule.
-
-    Attributes
-    ----------
-    tokens : int64 array of shape (N,)
-    masses : uint64 array of shape (N,)
-    logits : float32 array of shape (N,)
-        After mask, bias and penalties.
-    offsets : int64 array of shape (B + 1,)
-        Row b has ``tokens[offsets[b] : offsets[b + 1]]``; an invalid row has none.
-    """
+    """The kept sets of a batch, concatenated, each in the order of section 3 of the rule."""
 
     tokens: NDArray[np.int64]
     masses: NDArray[np.uint64]
-    logits: NDArray[np.float32]
-    offsets: NDArray[np.int64]
+    logits: NDArray[np.float32]  # after mask, bias and penalties
+    offsets: NDArray[np.int64]  # row b has tokens[offsets[b] : offsets[b + 1]]; an invalid one none
 
     @classmethod
     def of_rows(cls, rows: list[RowSet]) -> KeptSets:

@@ -38,14 +38,7 @@ def require_dense(name: str, tensor: Any) -> None:
 
 
 def memory_of(array: Any) -> NDArray[Any]:
-    """Return the memory of a NumPy array or a torch CPU tensor, with bfloat16 as uint16.
-
-    Examples
-    --------
-    >>> array = np.zeros(2, dtype=np.float32)
-    >>> memory_of(array) is array
-    True
-    """
+    """Return the memory of a NumPy array or a torch CPU tensor, with bfloat16 as uint16."""
     memory: NDArray[Any]
     if is_tensor(array):
         torch = sys.modules["torch"]
@@ -68,11 +61,6 @@ def in_type_of(logits: Any, memory: NDArray[Any]) -> Any:
     """Return memory in the array type and dtype of logits: the inverse of `memory_of`.
 
     NumPy has no bfloat16: if logits are neither an array nor a tensor, uint16 remains.
-
-    Examples
-    --------
-    >>> in_type_of(np.zeros(3, dtype=np.float16), np.ones(2, dtype=np.float16))
-    array([1., 1.], dtype=float16)
     """
     if is_tensor(logits):
         torch = sys.modules["torch"]
@@ -84,13 +72,7 @@ def in_type_of(logits: Any, memory: NDArray[Any]) -> Any:
 
 
 def minus_inf(dtype: np.dtype[Any]) -> Any:
-    """Return -inf as it is in memory of this dtype.
-
-    Examples
-    --------
-    >>> minus_inf(np.dtype(np.float32)), hex(minus_inf(np.dtype(np.uint16)))
-    (-inf, '0xff80')
-    """
+    """Return -inf as it is in memory of this dtype."""
     return np.uint16(0xFF80) if dtype == np.uint16 else -np.inf
 
 

@@ -34,24 +34,14 @@ LOGITS = Floats(
 
 
 class Rows(NamedTuple):
-    """Logits as rows in memory, and how results are returned to the caller.
+    """Logits as rows in memory, and how results are returned to the caller."""
 
-    Attributes
-    ----------
-    values : float32, float16 or uint16 array of shape (B, columns), or a tensor on a device
-        The memory of the caller, with any strides and alignment; uint16 is bfloat16.
-    shape : tuple of int
-        ``logits.shape[:-1]``: () for one row of shape (V,).
-    torch : bool
-        Whether the logits are a torch tensor.
-    vocabulary : int
-        The number of columns that are tokens: all, or `valid_vocab`.
-    """
-
+    # The caller's memory, of shape (B, columns), with any strides and alignment: float32, float16,
+    # or uint16, which is bfloat16; or a tensor on a device.
     values: Any
-    shape: tuple[int, ...]
-    torch: bool
-    vocabulary: int
+    shape: tuple[int, ...]  # logits.shape[:-1]: () for one row of shape (V,)
+    torch: bool  # whether the logits are a torch tensor
+    vocabulary: int  # how many columns are tokens: all, or `valid_vocab`
 
 
 def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:

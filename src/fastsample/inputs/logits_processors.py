@@ -20,37 +20,21 @@ _NO_VALUES = np.empty(0, np.float32)
 
 
 class TokenLists(NamedTuple):
-    """One list of tokens per row, concatenated: row b has ``tokens[offsets[b] : offsets[b + 1]]``.
-
-    Attributes
-    ----------
-    offsets : int64 array of shape (B + 1,)
-    tokens : int64 array of shape (N,)
-    values : float32 array of shape (N,), or None for lists without values
-    """
+    """One list of tokens per row, concatenated: row b is ``tokens[offsets[b] : offsets[b + 1]]``."""
 
     offsets: NDArray[np.int64]
     tokens: NDArray[np.int64]
-    values: NDArray[np.float32] | None
+    values: NDArray[np.float32] | None  # one for each token, or None
 
 
 class LogitsProcessors(NamedTuple):
-    """What modifies logits before the filters; each part may be None.
+    """What modifies logits before the filters; each part may be None."""
 
-    Attributes
-    ----------
-    mask : bool array of shape (B or 1, M), or uint32 array of shape (B or 1, W)
-        C-contiguous. True, or bit ``t % 32`` of word ``t // 32``, allows token t; tokens past the
-        last column are banned. One row applies to all rows of logits.
-    bias : TokenLists
-        Added to logits; each token at most once in a row.
-    prompt, output : TokenLists
-        The history that penalties count.
-    """
-
+    # bool of shape (B or 1, M), or uint32 of shape (B or 1, W), C-contiguous: True, or bit t % 32
+    # of word t // 32, allows token t; tokens past the last column are banned.
     mask: NDArray[Any] | None
-    bias: TokenLists | None
-    prompt: TokenLists | None
+    bias: TokenLists | None  # added to logits; each token at most once in a row
+    prompt: TokenLists | None  # with `output` the history that penalties count
     output: TokenLists | None
 
 

@@ -52,40 +52,19 @@ def at(row: int | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter(ABC):
-    """One numeric parameter of the table.
-
-    Attributes
-    ----------
-    name : str
-    help : str
-        What it does, in a sentence: the command line shows it.
-    rule, way_out : str
-        What a value must be, and what to do about one that is not: error messages quote both.
-    low, high : number
-        The closed range.
-    default : number or str or None
-        The value that a call without it has.
-    off : tuple
-        The values that switch it off, the one that a plan holds first: the default, unless given.
-    dtype : type
-        NumPy's, of a column of values.
-    op : Op or None
-        What the stage of this name does; None where the parameter has no stage.
-    per_row : bool
-        Whether a call of `sample` takes one value per row.
-    """
+    """One numeric parameter of the table."""
 
     name: str
-    rule: str
-    way_out: str
+    help: str = ""  # what it does, in a sentence: the command line shows it
+    rule: str  # what a value must be, and
+    way_out: str  # what to do about one that is not: error messages quote both
     low: float
-    high: float
-    help: str = ""
-    default: Any = None
-    off: tuple[Any, ...] = ()
-    op: Op | None = None
-    per_row: bool = True
-    dtype: type[np.generic]
+    high: float  # of the closed range
+    default: Any = None  # the value that a call without it has
+    off: tuple[Any, ...] = ()  # what switches it off, a plan's first: the default, unless given
+    op: Op | None = None  # what the stage of this name does
+    per_row: bool = True  # whether a call of `sample` takes one value per row
+    dtype: type[np.generic]  # of a column of values
     plain: ClassVar[Any]
     kind: ClassVar[str]
     dtype_kinds: ClassVar[str]
