@@ -20,7 +20,7 @@ _NO_VALUES = np.empty(0, np.float32)
 
 
 class TokenLists(NamedTuple):
-    """One list of tokens per row, concatenated: row b is ``tokens[offsets[b] : offsets[b + 1]]``."""
+    """A list of tokens per row, concatenated: row b is ``tokens[offsets[b] : offsets[b + 1]]``."""
 
     offsets: NDArray[np.int64]
     tokens: NDArray[np.int64]
