@@ -63,8 +63,8 @@ cdef class Step:
     max_vocabulary : int
     plan : array of PLAN, shape (B,)
         Its positions are written.
-    exclusive : object
-        Its `lock`, a `threading.Lock`, is taken by calls that release the GIL.
+    lock : threading.Lock
+        Taken by calls that release the GIL.
     latency : (int64 array, int64 array), or None
         The counts and the sums of a `Latency`.
     isa, n_threads, reduction
@@ -79,7 +79,8 @@ cdef class Step:
     cdef vector[uint64_t] _skipped
     cdef int64_t _valid_vocab
     cdef int64_t _max_vocabulary
-    cdef object _exclusive
+    cdef object _acquire
+    cdef object _release
     cdef object _tokens
     cdef Buffers _buffers
     cdef RowParams* _params
@@ -89,7 +90,7 @@ cdef class Step:
     cdef int64_t* _latency_sums
 
     def __cinit__(self, list outputs, skipped, int64_t valid_vocab, int64_t max_vocabulary, plan,
-                  exclusive, latency, isa, int n_threads, str reduction):
+                  lock, latency, isa, int n_threads, str reduction):
         cdef int64_t count = len(outputs)
         self._kernels = _chosen(isa).kernels
         self._reduction = <Reduction><int>_REDUCTIONS[reduction]
@@ -98,7 +99,8 @@ cdef class Step:
         self._skipped = skipped
         self._valid_vocab = valid_vocab
         self._max_vocabulary = max_vocabulary
-        self._exclusive = exclusive
+        self._acquire = lock.acquire
+        self._release = lock.release
         self._tokens = np.empty(count, np.int64)
         self._status.resize(count)
         self._sample_output = SampleOutput()
@@ -142,15 +144,14 @@ cdef class Step:
         if _is_brief(batch, _NO_PROCESSORS, self._sample_output):
             self._sample(batch)
         else:
-            lock = self._exclusive.lock
-            if not lock.acquire(False):
+            if not self._acquire(False):
                 return False
             self.ready = False
             try:
                 self._sample(batch)
             finally:
                 self.ready = True
-                lock.release()
+                self._release()
         for b in range(batch.rows):
             if self._status[b]:
                 return False

@@ -17,7 +17,7 @@ class Step:
         valid_vocab: int,
         max_vocabulary: int,
         plan: NDArray[np.void],
-        exclusive: Any,
+        lock: Any,
         latency: tuple[array[int], array[int]] | None,
         isa: str | None,
         n_threads: int,

@@ -179,7 +179,9 @@ def without_modules(*absent: str) -> Iterator[None]:
     """Let the registry of engines find all installed modules but some."""
     found = engines.has_module
     with mock.patch.object(engines, "has_module", lambda name: name not in absent and found(name)):
+        engines._resolve.cache_clear()
         yield
+    engines._resolve.cache_clear()
 
 
 @dataclass(frozen=True)

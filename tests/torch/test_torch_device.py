@@ -440,6 +440,7 @@ def test_the_operator_is_the_engine() -> None:
 
 
 def test_auto_never_takes_torch_for_the_cpu(logits: torch.Tensor) -> None:
+    engines._resolve.cache_clear()
     with mock.patch.object(engines, "_load", wraps=engines._load) as load:
         assert fastsample.sample(logits, seed=1, position=0, stream="row").tokens.shape == (B,)
     loaded = {call.args[0] for call in load.call_args_list}

@@ -14,7 +14,18 @@ from fastsample.params.validation import vocabulary_parameter
 
 def parse_logprobs(logprobs: Any, logprobs_mode: Any, vocabulary: int) -> LogprobRequest | None:
     """Check `logprobs` and `logprobs_mode`; None where no log-probabilities are wanted."""
-    modes = (logprobs_mode,) if isinstance(logprobs_mode, str) else logprobs_mode
+    is_name = isinstance(logprobs_mode, str)
+    modes = (logprobs_mode,) if is_name else logprobs_mode
+    if not is_name or logprobs_mode not in LOGPROBS_MODES:
+        _check_modes(modes, logprobs_mode)
+    if logprobs is None:
+        return None
+    way_out = "the number of top tokens; 0 returns the drawn token alone"
+    top_count = vocabulary_parameter("logprobs", 0, vocabulary, way_out).one(logprobs)
+    return LogprobRequest(modes, top_count, has_mode_axis=not is_name)
+
+
+def _check_modes(modes: Any, logprobs_mode: Any) -> None:
     if not isinstance(modes, tuple) or not all(isinstance(mode, str) for mode in modes):
         raise TypeError(
             f"`logprobs_mode` must be a name or a tuple of names, got "
@@ -25,11 +36,6 @@ def parse_logprobs(logprobs: Any, logprobs_mode: Any, vocabulary: int) -> Logpro
             f"`logprobs_mode` must be some of {LOGPROBS_MODES}, each once, got {logprobs_mode!r} "
             "(one is enough)"
         )
-    if logprobs is None:
-        return None
-    way_out = "the number of top tokens; 0 returns the drawn token alone"
-    top_count = vocabulary_parameter("logprobs", 0, vocabulary, way_out).one(logprobs)
-    return LogprobRequest(modes, top_count, has_mode_axis=not isinstance(logprobs_mode, str))
 
 
 def parse_draws(n: Any, logprobs: LogprobRequest | None) -> int:

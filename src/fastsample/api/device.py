@@ -41,7 +41,7 @@ from fastsample.inputs.torch import (
     has_tensors,
 )
 from fastsample.params.parameters import resolve_rng_position
-from fastsample.params.stages import is_on
+from fastsample.params.stages import on_value
 from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES, THREADS
 from fastsample.params.validation import Parameter, check_reduction, per_row
 
@@ -202,7 +202,7 @@ def _host_plan(
 
 def _stand_in(parameter: Parameter, stages: tuple[str, ...]) -> Any:
     if parameter.name in stages:
-        return parameter.low if is_on(parameter, parameter.low) else parameter.high
+        return on_value(parameter)
     return 0 if parameter.default is None else parameter.default
 
 

@@ -36,9 +36,13 @@ _ALL: weakref.WeakSet[ExclusiveUse] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """In a forked child: a thread of the parent that has taken a lock is not here to release it."""
+    """In a forked child: a thread of the parent that has taken a lock is not here to release it.
+
+    Prepared steps keep a lock that is replaced here: they find it taken, and decline for ever.
+    """
     for exclusive in _ALL:
-        exclusive.lock = threading.Lock()
+        if exclusive.lock.locked():
+            exclusive.lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -342,7 +342,7 @@ class Sampler:
                 self._valid_vocab or 0,
                 MAX_VOCABULARY,
                 batch.plan,
-                self._exclusive,
+                self._exclusive.lock,
                 None if self._latency is None else self._latency.memory,
                 self._execution.isa,
                 self._execution.n_threads or 0,

@@ -85,12 +85,14 @@ def top_k(
     n_rows = len(rows.values)
     way_out = "how many tokens to return per row"
     check = vocabulary_parameter("k", 1, rows.vocabulary, way_out)
-    shape = None if per_row(k) else (*rows.shape, int(check.one(k)))
-    counts = check.column(k, n_rows) if shape is None else np.full(n_rows, shape[-1])
+    shape: tuple[int, ...] | None = None
+    counts = check.values(k, n_rows)
+    if not isinstance(counts, np.ndarray):
+        shape = (*rows.shape, counts)
     memory = None if out is None else _check_pair(out, shape, logits, rows)
     plan = make_plan(n_rows, top_k=counts)
     sets = find_kept_sets(rows, plan, None, engine, isa, n_threads)
-    sets = _with_minus_inf(rows, sets, counts.astype(np.int64))
+    sets = _with_minus_inf(rows, sets, np.broadcast_to(np.asarray(counts, np.int64), n_rows))
     if out is None or memory is None:
         return _top_tokens(logits, rows, sets, shape)
     memory[0][...] = rows.values[indices_of(sets)].reshape(shape)

@@ -128,6 +128,11 @@ def resolve(name: str | None = None, isa: str | None = None) -> Engine:
     """
     require_name("engine", name)
     require_name("isa", isa)
+    return _resolve(name, isa)
+
+
+@cache
+def _resolve(name: str | None, isa: str | None) -> Engine:
     if name is None or name == "auto":
         name = next(filter(is_installed, _AUTOMATIC)) if isa is None else "native"
     record = ENGINES.get(name)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.stages import check_stages, is_on, require_stage
+from fastsample.params.stages import check_stages, is_on, on_value, require_stage
 from fastsample.params.table import (
     BY_NAME,
     MAX_STAGES,
@@ -57,6 +57,9 @@ CHOICES = tuple(_DEFAULTS)
 """The names of the parameters of a plan but for seed, position and stream, in their order."""
 
 
+_FIELDS = frozenset(PLAN.names or ())
+
+
 def make_plan(
     n_rows: int,
     *,
@@ -91,13 +94,14 @@ def make_plan(
     choices = {**_DEFAULTS, **values}
     plan = uniform_plan(stages, choices, n_rows)
     if plan is None:
-        plan = np.zeros(n_rows, PLAN)
-        _write_choices(plan, stages, choices, bad)
+        plan = _plan_of_columns(stages, choices, n_rows, bad)
     if isinstance(stream, str):
         stream = _streams_by_row(stream, n_rows, draws)
     if draws > 1:
         stream = _first_streams(stream, n_rows, draws, bad)
     for parameter, value in zip(RNG_POSITION, (seed, position, stream), strict=True):
+        if type(value) is int and value == 0:
+            continue  # a record has zeros
         plan[parameter.name] = parameter.values(value, n_rows, bad)
     return plan
 
@@ -110,37 +114,68 @@ def uniform_plan(
     None for values that differ by row, that could change while they are kept, or that are float32,
     whose denormals may equal 0 here.
     """
-    if not all(isinstance(value, _CONSTANTS) for value in choices.values()):
+    if not _CONSTANTS.issuperset(map(type, choices.values())):
         return None
     try:
-        record = _record(stages, *choices.values())
+        record = _checked_record(stages, *choices.values())
     except TypeError:
         # Stages that cannot be hashed, or a value of the wrong kind: the caller finds the error.
         return None
-    plan: NDArray[np.void] = np.ndarray((n_rows,), PLAN, bytearray(record * n_rows))
-    return plan
+    return _repeat(record, n_rows)
 
 
-_CONSTANTS = (int, float, str, np.integer, NoneType)
+_CONSTANTS = frozenset({int, float, str, NoneType, np.float64, np.int32, np.int64})
+
+
+@lru_cache(maxsize=256, typed=True)
+def _checked_record(stages: tuple[str, ...], *values: Any) -> bytes:
+    check_stages(stages)
+    checked = (BY_NAME[name].one(value) for name, value in zip(CHOICES, values, strict=True))
+    record: bytes = _record(stages, *checked)
+    return record
 
 
 @lru_cache(maxsize=256, typed=True)
 def _record(stages: tuple[str, ...], *values: Any) -> bytes:
+    """One row of a plan, from checked values."""
+    choices = dict(zip(CHOICES, values, strict=True))
+    for parameter in STAGE_PARAMETERS:
+        require_stage(parameter, choices[parameter.name], stages)
     plan = np.zeros(1, PLAN)
-    _write_choices(plan, stages, dict(zip(CHOICES, values, strict=True)), None)
+    write_stages(plan, stages, choices)
+    for parameter in (*PENALTIES, MIN_KEEP, *PENALTY_SCOPES):
+        plan[parameter.name] = choices[parameter.name]
     return plan.tobytes()
 
 
-def _write_choices(
-    plan: NDArray[np.void], stages: tuple[str, ...], choices: Mapping[str, Any], bad: Bad | None
-) -> None:
+def _repeat(record: bytes, n_rows: int) -> NDArray[np.void]:
+    plan: NDArray[np.void] = np.ndarray((n_rows,), PLAN, bytearray(record * n_rows))
+    return plan
+
+
+def _plan_of_columns(
+    stages: tuple[str, ...], choices: Mapping[str, Any], n_rows: int, bad: Bad | None
+) -> NDArray[np.void]:
+    """Make a plan in which some choices differ by row: of one record, then write the columns."""
     check_stages(stages)
-    checked = {name: BY_NAME[name].values(value, len(plan), bad) for name, value in choices.items()}
-    for parameter in STAGE_PARAMETERS:
-        require_stage(parameter, checked[parameter.name], stages, bad)
-    write_stages(plan, stages, checked)
-    for parameter in (*PENALTIES, MIN_KEEP, *PENALTY_SCOPES):
-        plan[parameter.name] = checked[parameter.name]
+    checked = {name: BY_NAME[name].values(value, n_rows, bad) for name, value in choices.items()}
+    columns = {name: value for name, value in checked.items() if isinstance(value, np.ndarray)}
+    for name, column in columns.items():
+        if name in STAGES:
+            parameter = BY_NAME[name]
+            require_stage(parameter, column, stages, bad)
+            is_in_chain = name in stages and is_on(parameter, column).any()
+            checked[name] = on_value(parameter) if is_in_chain else parameter.off[0]
+        else:
+            checked[name] = BY_NAME[name].default
+    plan = _repeat(_record(tuple(stages), *checked.values()), n_rows)
+    chain = [STAGES[code - 1] for codes in plan["stages"][:1].tolist() for code in codes]
+    for name, column in columns.items():
+        if name in chain:
+            plan["values"][:, chain.index(name)] = column
+        if name in _FIELDS:
+            plan[name] = column
+    return plan
 
 
 def write_stages(
@@ -163,13 +198,13 @@ def write_stages(
         plan["values"][:, place] = values[parameter.name]
 
 
-def _streams_by_row(name: str, n_rows: int, draws: int) -> NDArray[np.int64]:
+def _streams_by_row(name: str, n_rows: int, draws: int) -> NDArray[np.int64] | int:
     if name != "row":
         raise ValueError(
             f'`stream` must be "row", an integer or one integer per row, got {name!r} '
             f"({STREAM.way_out})"
         )
-    return np.arange(0, n_rows * draws, draws)
+    return np.arange(0, n_rows * draws, draws) if n_rows > 1 else 0
 
 
 def _first_streams(stream: Any, n_rows: int, draws: int, bad: Bad | None) -> Any:

@@ -33,6 +33,11 @@ def is_on(parameter: Parameter, values: Any) -> Any:
     return np.asarray(values, np.float32) != parameter.off[0]
 
 
+def on_value(parameter: Parameter) -> Any:
+    """Return a value with which the parameter's stage is on, whatever else it does."""
+    return parameter.low if is_on(parameter, parameter.low) else parameter.high
+
+
 def require_stage(
     parameter: Parameter, values: Any, stages: tuple[str, ...], bad: Bad | None = None
 ) -> None:

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -238,6 +239,7 @@ class ScopeParameter(IntParameter):
         return SCOPE_CODES[value]
 
 
+@lru_cache(maxsize=32)
 def vocabulary_parameter(name: str, low: int, vocabulary: int, way_out: str) -> IntParameter:
     """Make a parameter that is a number of tokens, of rows of so many."""
     rule = f"in [{low}, V] = [{low}, {vocabulary}]"

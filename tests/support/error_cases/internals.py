@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 import time
 from array import array
 from typing import Any
@@ -139,7 +140,7 @@ def native_step(changed: dict[str, Any]) -> None:
         "valid_vocab": 0,
         "max_vocabulary": 3,
         "plan": make_plan(4),
-        "exclusive": None,
+        "lock": threading.Lock(),
         "latency": None,
         "isa": None,
         "n_threads": 1,
