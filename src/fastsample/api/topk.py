@@ -13,7 +13,7 @@ from fastsample.engines.plan import make_plan
 from fastsample.inputs.arrays import dtype_of, in_type_of, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.params.table import TOP_P
-from fastsample.params.validation import per_row, vocabulary_parameter
+from fastsample.params.validation import vocabulary_parameter
 
 from .filtering import find_kept_sets, indices_of
 from .result import as_caller_array, check_out, written_during_call
