@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import fastsample
+from fastsample.api.threads import threads_allowed
 from fastsample.engines import is_installed, reference
 from fastsample.verification import cases
-from fastsample.verification.backends import THREADS, describe_environment, threads_allowed
+from fastsample.verification.backends import THREADS, describe_environment
 from fastsample.verification.baselines import PLAIN, plain_tokens
 from fastsample.verification.calls import Backend, PublicApi
 from fastsample.verification.cases import (
@@ -178,7 +179,7 @@ def test_only_engines_with_threads_are_checked_with_threads() -> None:
 @pytest.mark.skipif(not native, reason="the extension is absent")
 def test_two_runs_at_once_restore_the_limit_of_threads() -> None:
     before = native.most_threads()
-    first, second = threads_allowed(), threads_allowed()
+    first, second = threads_allowed(max(THREADS)), threads_allowed(max(THREADS))
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

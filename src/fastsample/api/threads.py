@@ -16,10 +16,13 @@ depend on it.
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
+from threading import Lock
 
 from fastsample._version import __version__
+from fastsample.engines import is_installed
 
 
 @cache
@@ -73,3 +76,32 @@ def register_if_imported() -> None:
     if "threadpoolctl" in sys.modules:
         with suppress(Exception):
             register()
+
+
+_lock = Lock()
+_limits: list[int] = []
+"""The limit before, once for each `threads_allowed` that is entered."""
+
+
+@contextmanager
+def threads_allowed(threads: int) -> Iterator[None]:
+    """Let calls use at least so many threads, on fewer processors too.
+
+    The last one that is left restores the limit that the first one found.
+    """
+    if not is_installed("native"):
+        yield
+        return
+    from fastsample import _native
+
+    with _lock:
+        before = _limits[0] if _limits else _native.most_threads()
+        _limits.append(before)
+        _native.limit_threads(max(before, threads))
+    try:
+        yield
+    finally:
+        with _lock:
+            _limits.pop()
+            if not _limits:
+                _native.limit_threads(before)

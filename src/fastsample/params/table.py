@@ -8,6 +8,7 @@ one more filter.
 from __future__ import annotations
 
 import math
+import sys
 from functools import partial
 
 import numpy as np
@@ -177,6 +178,14 @@ DRAWS = IntParameter(
     way_out="None draws one token and adds no axis",
     low=1,
     high=2**32,
+)
+MINUTES = FloatParameter(
+    name="minutes",
+    help="How long `verify` checks random cases.",
+    rule="above 0 and finite",
+    way_out="1 is one minute",
+    low=math.nextafter(0.0, 1.0),
+    high=sys.float_info.max,
 )
 
 STAGE_PARAMETERS: tuple[Parameter, ...] = (

@@ -7,17 +7,12 @@ time is over, with torch in a forked process (`worker`). These modules are loade
 
 from __future__ import annotations
 
-import math
-import sys
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fastsample.inputs.logits import as_rows
-from fastsample.params.parameters import fresh_seed
-from fastsample.params.table import SEED
-from fastsample.params.validation import FloatParameter
+from fastsample.params.table import MINUTES, SEED
 
 if TYPE_CHECKING:
     from .comparison import Comparison as Comparison
@@ -26,14 +21,6 @@ if TYPE_CHECKING:
 
 QUICK_SECONDS = 3.5
 DEFAULT_SECONDS = 45.0
-MINUTES = FloatParameter(
-    name="minutes",
-    rule="above 0 and finite",
-    way_out="1 is one minute",
-    low=math.nextafter(0.0, 1.0),
-    high=sys.float_info.max,
-    dtype=np.float64,
-)
 
 
 def verify(
@@ -112,6 +99,6 @@ def verify(
             "`logits` must hold a row from which a token can be drawn, got none (a valid row holds "
             "a logit above -inf, and neither NaN nor +inf)"
         )
-    # Half of the bits, so that a seed from a report is short enough to type.
-    number = fresh_seed() >> 32 if seed is None else SEED.one(seed)
+    # 32 bits, so that a seed from a report is short enough to type.
+    number = int.from_bytes(os.urandom(4), "little") if seed is None else SEED.one(seed)
     return Verification(seconds, number, quick, values, valid, progress).run()

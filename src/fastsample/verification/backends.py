@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from threading import Lock
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -111,32 +109,3 @@ def describe_environment(
         "dtypes": ["float32", "float16", "bfloat16"],
         "not_covered": not_covered,
     }
-
-
-_lock = Lock()
-_limits: list[int] = []
-"""The limit before, once for each run in progress."""
-
-
-@contextmanager
-def threads_allowed() -> Iterator[None]:
-    """Let calls use as many threads as THREADS has, on fewer processors too.
-
-    The last of several runs at once restores the limit that the first one found.
-    """
-    if not is_installed("native"):
-        yield
-        return
-    from fastsample import _native
-
-    with _lock:
-        before = _limits[0] if _limits else _native.most_threads()
-        _limits.append(before)
-        _native.limit_threads(max(before, *THREADS))
-    try:
-        yield
-    finally:
-        with _lock:
-            _limits.pop()
-            if not _limits:
-                _native.limit_threads(before)

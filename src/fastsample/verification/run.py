@@ -14,6 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
+from fastsample.api.threads import threads_allowed
 from fastsample.engines import TENSOR_ENGINES
 
 from . import backends, cases
@@ -85,7 +86,7 @@ class Verification:
     def run(self) -> Report:
         """Check everything, in the worker too where there are engines for it."""
         names, result = [name for name, _ in self.of_worker], None
-        with backends.threads_allowed(), ExitStack() as stack:
+        with threads_allowed(max(backends.THREADS)), ExitStack() as stack:
             try:
                 if names:
                     worker = replace(self, engines=self.of_worker, is_worker=True)
