@@ -35,7 +35,6 @@ if not engines.is_installed("numba"):
 
 # Numba is there: what is imported here needs it.
 from fastsample.engines.numba import engine as loops  # noqa: E402
-from fastsample.engines.numba.fixed import FixedRow  # noqa: E402
 from fastsample.engines.numba.row import Row  # noqa: E402
 
 NUMBA, REFERENCE = Engine("numba"), Engine("reference")
@@ -117,7 +116,7 @@ def test_no_multiply_and_add_is_fused() -> None:
                 fastsample.sample(rows, **how, engine="numba")
                 fastsample.sample(rows, **how, typical_p=0.5, top_n_sigma=2.0, engine="numba")
     loops = {mass.running_mass, mass.write_powers, select.select, draws.draw}
-    loops |= {fixed.running_sum, fixed.draw_floats, fixed.near_sum}
+    loops |= {fixed.running_sum, fixed.draw_floats}
     for loop in loops:
         assert loop.nopython_signatures
         for code in loop.inspect_asm().values():
@@ -168,16 +167,6 @@ def test_cuts_of_many_tokens(kind: str) -> None:
     )
     assert differing(expected, found) == []
     assert differing(REFERENCE.kept_sets(request), NUMBA.kept_sets(request)) == []
-
-
-@pytest.mark.parametrize("top_p", [0.999, 0.9999, 0.99999])
-def test_a_deep_nucleus_of_fixed_is_not_sorted(top_p: float) -> None:
-    """Its last masses are near 2^-20 of the top, and its sums round, but far from the border."""
-    rows = np.random.default_rng(4).normal(0, 3, (4, 151_936)).astype(np.float32)
-    request = make_request(rows, make_plan(4, top_p=top_p, seed=range(4)), rows.shape[1], "fixed")
-    with mock.patch.object(FixedRow, "keys", side_effect=AssertionError("it was listed")):
-        found = NUMBA.run(request, make_output(4))
-    assert differing(REFERENCE.run(request, make_output(4)), found) == []
 
 
 # ---------------------------------------------------------------- rows that are written meanwhile

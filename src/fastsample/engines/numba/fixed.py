@@ -6,7 +6,6 @@ in another order than it is written in: Numba keeps to it, as nothing is compile
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,12 @@ from numpy.typing import NDArray
 
 from . import compiled
 from .draw import LOW, uniform
-from .mass import float_mass_of, masses_of
+from .mass import float_mass_of
 from .ordinal import BLOCK, Bits, Cut, key_parts, logit_of, ordinal_of, unread_bound, unread_ordinal
 from .row import Row, Scaling
 
 _LANES, _WIDE = 16, 4096
 _ZERO, _STEP, _SHIFT = np.float32(0), 2.0**-53, np.uint64(11)
-_UNITS = 2.0**40
 
 
 @compiled
@@ -82,23 +80,6 @@ def running_sum(
                 _add_lanes(masses, lanes)
         total += _total_of(lanes)
         running[wide] = total
-
-
-@compiled
-def near_sum(bits: Bits, block_max: NDArray[np.int32], cut: Cut, scaling: Any) -> Any:
-    """Add up the masses that a cut keeps in float64, in lanes: nearly without rounding."""
-    ordinal, _ = cut
-    masses, lanes = np.empty(BLOCK, np.float32), np.zeros(_LANES, np.float64)
-    for b in range(len(block_max)):
-        if block_max[b] >= ordinal:
-            _write_block_masses(bits, b, cut, scaling, masses)
-            for first in range(0, BLOCK, _LANES):
-                for lane in range(_LANES):
-                    lanes[lane] += np.float64(masses[first + lane])
-    total = np.float64(0)
-    for lane in range(_LANES):
-        total += lanes[lane]
-    return total
 
 
 @compiled
@@ -176,50 +157,15 @@ class FixedRow(Row):
     def nucleus(self, cut: int, scaling: Scaling, share: float) -> int:
         """Cut of the tokens that reach a share, a float32 below 1, of the mass up to a cut.
 
-        The rule adds in its order, one by one, in float64. Where all these sums are exact, integers
-        find the same cut without sorting, and where what sums round is too little to matter, which
-        is nearly everywhere; elsewhere the tokens are sorted, and added so.
+        The rule adds them in order, one by one, in float64.
         """
-        weight = self.mass(cut, scaling)
-        need = (share - 2.0**-21) * weight
-        # Past int64, or nan, only where the row has been written since.
-        units = max(1, math.ceil(need * _UNITS)) if need * _UNITS < 2.0**63 else 1
-        found = self._integer_nucleus(cut, scaling, units)
-        if found is not None and self._adds_exactly(found, scaling, units):
-            return min(found, cut)
-        if found is not None and found <= cut and self._surely_ends(found, scaling, need, weight):
-            return found
-        keys = self.keys(cut)
-        if not len(keys):
-            return cut  # likewise
-        running = self.masses(keys, scaling).cumsum(dtype=np.float64)
-        return int(keys[min(int(running.searchsorted(need)), len(keys) - 1)])
-
-    def _integer_nucleus(self, cut: int, scaling: Scaling, units: int) -> int | None:
-        """Cut whose integer mass is the first to reach so many units, if one is known to."""
+        need = (share - 2.0**-21) * self.mass(cut, scaling)
         self._kept_of_first(cut)
-        found = self._reaching_in_first(scaling, units)
-        if found is None and units <= self.total_mass(cut, scaling):
-            found = self._reaching(scaling, units)
-        return found
-
-    def _adds_exactly(self, found: int, scaling: Scaling, units: int) -> bool:
-        """Whether float64 sums, from the top to a cut that so many units need, are exact.
-
-        A mass of 2^24 units or more is that of a v of 2^-16 or more, and no v before it is below
-        its half. So each is a whole number of units, of which float64 keeps 53 bits from the last
-        bit of the smallest one.
-        """
-        last = int(masses_of(np.array([found]), scaling)[0])
-        return last >= 2**24 and units + last <= 2 ** (last.bit_length() + 28)
-
-    def _surely_ends(self, found: int, scaling: Scaling, need: float, weight: float) -> bool:
-        """Whether float64 sums reach `need` at a cut and not before, however they round.
-
-        A sum of n masses takes less than n roundings, each by half a last bit of the weight at
-        most; a quarter more, and 4096 of them, allow for those of the sum that is computed here.
-        """
-        total = float(near_sum(self.bits, self.block_max, key_parts(found), scaling))
-        last = float(self.masses(np.array([found]), scaling)[0])
-        slack = 1.25 * _STEP * weight * (self.count(found) + 4096)
-        return total - last + slack < need <= total - slack
+        keys = self._first[: self._first.searchsorted(cut, "right")]
+        running = self.masses(keys, scaling).cumsum(dtype=np.float64)
+        if not len(keys) or running[-1] < need:
+            keys = self.keys(cut)
+            running = self.masses(keys, scaling).cumsum(dtype=np.float64)
+        if not len(keys):
+            return cut  # Only where the row has been written since.
+        return int(keys[min(int(running.searchsorted(need)), len(keys) - 1)])

@@ -197,7 +197,11 @@ class Row:
         total = (
             int(self._first_running(scaling)[count - 1]) if count else self.total_mass(cut, scaling)
         )
-        return self._reaching(scaling, nucleus_target(share, total))
+        need = nucleus_target(share, total)
+        place = int(self._first_running(scaling).searchsorted(need))
+        if place < len(self._first):
+            return int(self._first[place])
+        return sort_key(*select(self.bits, self.block_max, True, need, scaling))
 
     def _kept_of_first(self, cut: int) -> int:
         """Count what a cut keeps, if all of it is among the first; else find these, and 0."""
@@ -206,17 +210,6 @@ class Row:
             return count
         self._first_keys(min(_FIRST, len(self.block_max)))
         return 0
-
-    def _reaching_in_first(self, scaling: Scaling, need: int) -> int | None:
-        place = int(self._first_running(scaling).searchsorted(need))
-        return int(self._first[place]) if place < len(self._first) else None
-
-    def _reaching(self, scaling: Scaling, need: int) -> int:
-        """Cut whose integer mass is the first to reach `need`; the row's mass is at least that."""
-        found = self._reaching_in_first(scaling, need)
-        if found is not None:
-            return found
-        return sort_key(*select(self.bits, self.block_max, True, need, scaling))
 
     def reaching(self, y: np.float32, scaling: Scaling) -> int:
         """Cut of the tokens whose y reaches a threshold below 0."""
