@@ -105,7 +105,7 @@ def test_every_loop_is_compiled_once() -> None:
 
 def test_no_multiply_and_add_is_fused() -> None:
     from fastsample.engines.numba import draw as draws
-    from fastsample.engines.numba import fixed, mass, select
+    from fastsample.engines.numba import fixed, mass
 
     rows = np.random.default_rng(2).normal(size=(1, 5000)).astype(np.float32)
     for mode in ("exact", "fixed"):
@@ -115,7 +115,7 @@ def test_no_multiply_and_add_is_fused() -> None:
                 how = {"top_p": top_p, "temperature": temperature, "reduction": mode}
                 fastsample.sample(rows, **how, engine="numba")
                 fastsample.sample(rows, **how, typical_p=0.5, top_n_sigma=2.0, engine="numba")
-    loops = {mass.running_mass, mass.write_powers, select.select, draws.draw}
+    loops = {mass.running_mass, mass.write_powers, draws.draw}
     loops |= {fixed.running_sum, fixed.draw_floats}
     for loop in loops:
         assert loop.nopython_signatures
@@ -172,7 +172,7 @@ def test_cuts_of_many_tokens(kind: str) -> None:
 # ---------------------------------------------------------------- rows that are written meanwhile
 
 
-LOOKS = ("mass", "masses", "keys", "_kept_of_first", "count", "draw", "first", "sort_key_of_token")
+LOOKS = ("mass", "masses", "keys", "count", "draw", "first", "sort_key_of_token")
 OTHER_LOGITS: dict[str, Any] = {
     "nothing": -np.inf,
     "nan": np.nan,

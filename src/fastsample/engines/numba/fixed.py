@@ -128,6 +128,7 @@ class FixedRow(Row):
     """A row whose masses are float32 and add up in the fixed order."""
 
     top_mass = 1.0
+    sum_type = np.float64
 
     def __init__(self, logits: NDArray[np.float32]) -> None:
         super().__init__(logits)
@@ -154,18 +155,6 @@ class FixedRow(Row):
         self.mass(cut, scaling)
         draw_floats(self.bits, self._sums, key_parts(cut), scaling, rng_position, tokens)
 
-    def nucleus(self, cut: int, scaling: Scaling, share: float) -> int:
-        """Cut of the tokens that reach a share, a float32 below 1, of the mass up to a cut.
-
-        The rule adds them in order, one by one, in float64.
-        """
-        need = (share - 2.0**-21) * self.mass(cut, scaling)
-        self._kept_of_first(cut)
-        keys = self._first[: self._first.searchsorted(cut, "right")]
-        running = self.masses(keys, scaling).cumsum(dtype=np.float64)
-        if not len(keys) or running[-1] < need:
-            keys = self.keys(cut)
-            running = self.masses(keys, scaling).cumsum(dtype=np.float64)
-        if not len(keys):
-            return cut  # Only where the row has been written since.
-        return int(keys[min(int(running.searchsorted(need)), len(keys) - 1)])
+    def need(self, cut: int, scaling: Scaling, share: float) -> float:
+        """Mass that reaches a share, a float32 below 1, of the mass up to a cut."""
+        return (share - 2.0**-21) * self.mass(cut, scaling)

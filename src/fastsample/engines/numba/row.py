@@ -1,6 +1,6 @@
 """One row: its blocks, and the cuts that counts, masses and thresholds make.
 
-No row is sorted: only the first tokens are, and what lies further back is found by weight.
+Where the first tokens are enough, only these are sorted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .ordinal import (
     scan,
     sort_key,
 )
-from .select import lowest_ordinal, nth_of_ordinal, select
+from .select import lowest_ordinal, nth_of_ordinal
 
 _FIRST = 128
 
@@ -73,6 +73,7 @@ class Row:
     """
 
     top_mass = 2.0**TOP_MASS_BITS
+    sum_type: Any = np.int64
 
     def __init__(self, logits: NDArray[np.float32]) -> None:
         self.bits = logits.view(np.int32)
@@ -83,7 +84,6 @@ class Row:
         self._running = np.empty(len(self.block_max), np.int64)
         self._weighed: Any = None
         self._first = _NO_KEYS
-        self._first_scaling: Any = None
 
     @property
     def status(self) -> int:
@@ -166,15 +166,7 @@ class Row:
         if len(self._first) < count <= len(self.block_max):
             bound = max(nth_block_max(self.block_max, count), LOWEST)
             self._first = self._list(sort_key(bound), 16 * count + 16 * BLOCK)
-            self._first_scaling = None
         return self._first
-
-    def _first_running(self, scaling: Scaling) -> NDArray[np.int64]:
-        """Running mass of the first tokens."""
-        if self._first_scaling != scaling:
-            self._first_masses = masses_of(self._first, scaling).cumsum()
-            self._first_scaling = scaling
-        return self._first_masses
 
     def nth(self, n: int) -> int:
         """Cut that keeps the first n tokens, or all where there are fewer."""
@@ -185,31 +177,32 @@ class Row:
         keys = self._first_keys(n)
         if n <= len(keys):
             return int(keys[n - 1])
-        if n >= self.count(ALL):
-            return ALL
-        return sort_key(*select(self.bits, self.block_max, False, n, (self.top, np.float32(1))))
+        if n < self.count(ALL):
+            keys = self.keys(ALL)
+        return int(keys[n - 1]) if n <= len(keys) else ALL
 
     # ---- masses and thresholds
 
-    def nucleus(self, cut: int, scaling: Scaling, share: float) -> int:
-        """Cut of the tokens that reach a share, a float32 below 1, of the mass up to a cut."""
-        count = self._kept_of_first(cut)
-        total = (
-            int(self._first_running(scaling)[count - 1]) if count else self.total_mass(cut, scaling)
-        )
-        need = nucleus_target(share, total)
-        place = int(self._first_running(scaling).searchsorted(need))
-        if place < len(self._first):
-            return int(self._first[place])
-        return sort_key(*select(self.bits, self.block_max, True, need, scaling))
+    def need(self, cut: int, scaling: Scaling, share: float) -> float:
+        """Mass that reaches a share, a float32 below 1, of the mass up to a cut."""
+        return nucleus_target(share, self.total_mass(cut, scaling))
 
-    def _kept_of_first(self, cut: int) -> int:
-        """Count what a cut keeps, if all of it is among the first; else find these, and 0."""
-        count = int(self._first.searchsorted(cut, "right"))
-        if count < len(self._first) or (count and cut == self._first[-1]):
-            return count
-        self._first_keys(min(_FIRST, len(self.block_max)))
-        return 0
+    def nucleus(self, cut: int, scaling: Scaling, share: float) -> int:
+        """Cut of the tokens that reach a share of the mass up to a cut.
+
+        Masses are added in order, one by one: as the rule does in section 8, where sums round.
+        """
+        need = self.need(cut, scaling, share)
+        if not len(self._first) or cut > self._first[-1]:
+            self._first_keys(min(_FIRST, len(self.block_max)))
+        keys = self._first[: self._first.searchsorted(cut, "right")]
+        running = self.masses(keys, scaling).cumsum(dtype=self.sum_type)
+        if not len(keys) or running[-1] < need:
+            keys = self.keys(cut)
+            running = self.masses(keys, scaling).cumsum(dtype=self.sum_type)
+        if not len(keys):
+            return cut  # Only where the row has been written since.
+        return int(keys[min(int(running.searchsorted(need)), len(keys) - 1)])
 
     def reaching(self, y: np.float32, scaling: Scaling) -> int:
         """Cut of the tokens whose y reaches a threshold below 0."""
