@@ -42,7 +42,7 @@ FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
 TYPES_OF_LOOPS = """
 import numpy as np
 from fastsample import log_softmax, sample, softmax
-from fastsample.engines.numba import draw, fixed, float_mode, mass, ordinal, select
+from fastsample.engines.numba import draw, fixed, float_mode, mass, ordinal
 rows = np.random.default_rng(0).normal(size=(3, 5000)).astype(np.float32)
 frozen = rows.copy()
 frozen.flags.writeable = False
@@ -58,7 +58,7 @@ for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
     for reduction in ("exact", "fixed"):
         softmax(logits, reduction=reduction, engine="numba")
         log_softmax(logits, reduction=reduction, engine="numba")
-for module in (draw, fixed, float_mode, mass, ordinal, select):
+for module in (draw, fixed, float_mode, mass, ordinal):
     for name, loop in vars(module).items():
         if hasattr(loop, "nopython_signatures") and loop.__module__ == module.__name__:
             print(module.__name__, name, len(loop.nopython_signatures))

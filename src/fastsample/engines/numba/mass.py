@@ -13,7 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import compiled
-from .ordinal import BLOCK, LOWEST, Bits, Cut, logit_of, ordinal_of, unread_bound, unread_ordinal
+from .ordinal import (
+    BLOCK,
+    LOWEST,
+    Bits,
+    Cut,
+    logit_of,
+    ordinal_of,
+    read_ordinal,
+    unread_bound,
+    unread_ordinal,
+)
 
 _FLOOR, _LOWEST_NORMAL, _ZERO, _ONE, _TWELVE = (np.float32(x) for x in (-64, -126, 0, 1, 12))
 _WEIGHTLESS = np.float32(-41.0)
@@ -91,6 +101,19 @@ def masses_of(keys: NDArray[np.int64], scaling: Any) -> NDArray[np.int64]:
     masses = np.empty(len(keys), np.int64)
     _write_masses(keys, scaling, masses)
     return masses
+
+
+@compiled
+def lowest_ordinal(y: Any, highest: int, scaling: Any) -> Any:
+    """Lowest ordinal whose y reaches a threshold below 0; y rises with the ordinal."""
+    low, high = np.int64(LOWEST), np.int64(highest)
+    while low < high:
+        middle = low + (high - low) // 2
+        if exponent2(logit_of(read_ordinal(np.int32(middle))), scaling) >= y:
+            high = middle
+        else:
+            low = middle + 1
+    return np.int64(read_ordinal(np.int32(low)))
 
 
 @compiled

@@ -160,28 +160,6 @@ def list_kept(bits: Bits, block_max: NDArray[np.int32], cut: Cut, keys: NDArray[
 
 
 @compiled
-def nth_block_max(block_max: NDArray[np.int32], n: int) -> Any:
-    """Highest ordinal that the maxima of n blocks reach: n tokens reach it."""
-    low, high = np.int64(_DEEPEST), np.int64(_HIGHEST) + 1
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if reaching(block_max, np.int32(middle)) >= n:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@compiled
-def reaching(ordinals: NDArray[np.int32], bound: Any) -> Any:
-    """Count the ordinals that reach a bound, an int32."""
-    count = np.int32(0)
-    for i in range(len(ordinals)):
-        count = np.int32(count + (ordinals[i] >= bound))
-    return count
-
-
-@compiled
 def count_from(block: Bits, bound: int) -> Any:
     """Count the tokens of a block, or of a part of one, whose ordinal reaches a bound."""
     count, least = np.int32(0), unread_bound(bound)

@@ -14,7 +14,7 @@ from fastsample.engines.reference.mass import TOP_MASS_BITS
 from fastsample.engines.reference.rows import EMPTY, INVALID, OK, read
 
 from .draw import draw
-from .mass import masses_of, running_mass
+from .mass import lowest_ordinal, masses_of, running_mass
 from .ordinal import (
     ALL,
     BLOCK,
@@ -25,13 +25,10 @@ from .ordinal import (
     key_parts,
     list_kept,
     logit_of,
-    nth_block_max,
     ordinal_of,
-    reaching,
     scan,
     sort_key,
 )
-from .select import lowest_ordinal, nth_of_ordinal
 
 _FIRST = 128
 
@@ -131,7 +128,7 @@ class Row:
     def _list(self, cut: int, most: int, in_order: bool = True) -> NDArray[np.int64]:
         """Sort keys; none where they might be more than `most`."""
         parts = key_parts(cut)
-        capacity = reaching(self.block_max, np.int32(parts[0])) * BLOCK
+        capacity = np.count_nonzero(self.block_max >= parts[0]) * BLOCK
         keys = np.empty(min(capacity, most), np.int64)
         kept: NDArray[np.int64] = keys[: max(0, list_kept(self.bits, self.block_max, parts, keys))]
         if in_order:
@@ -164,16 +161,16 @@ class Row:
         As many blocks hold as many of them, unless few blocks hold most or many tokens are equal.
         """
         if len(self._first) < count <= len(self.block_max):
-            bound = max(nth_block_max(self.block_max, count), LOWEST)
+            bound = max(int(np.partition(self.block_max, -count)[-count]), LOWEST)
             self._first = self._list(sort_key(bound), 16 * count + 16 * BLOCK)
         return self._first
 
     def nth(self, n: int) -> int:
         """Cut that keeps the first n tokens, or all where there are fewer."""
         if n == 1:
-            return sort_key(
-                self.top_ordinal, nth_of_ordinal(self.bits, self.block_max, self.top_ordinal, 1)
-            )
+            start = int(self.block_max.argmax()) * BLOCK
+            block = read(self.bits[start : start + BLOCK].view(np.float32))
+            return sort_key(self.top_ordinal, start + int(block.argmax()))
         keys = self._first_keys(n)
         if n <= len(keys):
             return int(keys[n - 1])
