@@ -1,6 +1,5 @@
 # The compiled kernels, as Python sees them; kernels/_native.pyx holds them.
 
-from array import array
 from typing import Any
 
 import numpy as np
@@ -10,30 +9,11 @@ from fastsample.engines.contract import SampleOutput, SampleRequest
 
 class Step:
     ready: bool
-    def __init__(
-        self,
-        outputs: list[array[int]],
-        skipped: list[int],
-        valid_vocab: int,
-        max_vocabulary: int,
-        plan: NDArray[np.void],
-        lock: Any,
-        latency: tuple[array[int], array[int]] | None,
-        isa: str | None,
-        n_threads: int,
-        reduction: str,
-    ) -> None: ...
+    def __init__(self, *arguments: Any) -> None: ...
     def __call__(self, logits: Any, is_checked: bool = False) -> Any: ...
 
 class Draw:
-    def __init__(
-        self,
-        plan: NDArray[np.void],
-        max_vocabulary: int,
-        isa: str | None,
-        n_threads: int,
-        reduction: str,
-    ) -> None: ...
+    def __init__(self, *arguments: Any) -> None: ...
     def __call__(
         self, logits: Any, seed: Any, position: Any, stream: Any, is_checked: bool = False
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]] | None: ...

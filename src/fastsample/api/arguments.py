@@ -20,9 +20,10 @@ def parse_logprobs(logprobs: Any, logprobs_mode: Any, vocabulary: int) -> Logpro
         _check_modes(modes, logprobs_mode)
     if logprobs is None:
         return None
-    way_out = "the number of top tokens; 0 returns the drawn token alone"
-    top_count = vocabulary_parameter("logprobs", 0, vocabulary, way_out).one(logprobs)
-    return LogprobRequest(modes, top_count, has_mode_axis=not is_name)
+    if type(logprobs) is not int or not 0 <= logprobs <= vocabulary:
+        way_out = "the number of top tokens; 0 returns the drawn token alone"
+        logprobs = vocabulary_parameter("logprobs", 0, vocabulary, way_out).one(logprobs)
+    return LogprobRequest(modes, logprobs, has_mode_axis=not is_name)
 
 
 def _check_modes(modes: Any, logprobs_mode: Any) -> None:

@@ -20,30 +20,15 @@ from .sequences import Sequence
 
 
 class Batch:
-    """The sequences of one call's rows, in their order, and what a call of them needs.
-
-    Attributes
-    ----------
-    ids : tuple of int, or None for all sequences
-    sequences : list of Sequence
-    plan : array of PLAN, shape (B,)
-        Of the positions at the last `write_positions`.
-    outputs : list of array
-        The tokens of each sequence, to which a call appends.
-    skipped : list of int
-        By how much the position of each is larger than the length of its output.
-    has_penalties : bool
-        Whether a call reads the tokens of the sequences.
-    step : Step or None
-        A call that the engine has prepared for these sequences.
-    """
+    """The sequences of one call's rows, in their order, and what a call of them needs."""
 
     def __init__(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
-        self.ids = ids
+        self.ids = ids  # None for all
         self.sequences = sequences
         self.plan: NDArray[np.void] = np.concatenate(
             [make_plan(0), *(one._plan for one in sequences)]
         )
+        # Calls append to the outputs; a position is the length of an output plus what was skipped.
         self.outputs = [one._output for one in sequences]
         self.skipped = [one._skipped for one in sequences]
         self.has_penalties = any(
@@ -51,7 +36,7 @@ class Batch:
             for one in sequences
             for penalty in PENALTIES
         )
-        self.step: Step | None = None
+        self.step: Step | None = None  # prepared by the engine for these sequences
 
     def require_rows(self, n_rows: int) -> None:
         """Refuse another number of rows than sequences."""

@@ -6,7 +6,10 @@ device: a row with a bad one is marked.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Collection
+from functools import reduce
+from operator import or_
+from typing import Any
 
 import numpy as np
 import torch
@@ -146,17 +149,22 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
     processors, found = _processors(rows, fields, scopes_of(plan))
     bad += found
     chain = tuple(STAGES[code - 1] for codes in plan["stages"][:1].tolist() for code in codes)
-    numbers = _Table((*FIXED, *chain), numbers_of(plan), tensors, n_rows)
-    rng_position = _Table(_RNG_POSITION, rng_position_of(plan), tensors, n_rows)
+    names, host = (*FIXED, *chain), numbers_of(plan)
+    numbers = _columns(names, host, tensors, n_rows, device)
+    host_numbers = None
+    if not numbers.is_cpu:
+        known = {name: value for name, value in tensors.items() if value.is_cpu}
+        host[:, [name in tensors and name not in known for name in names]] = np.nan
+        host_numbers = _columns(names, host, known, n_rows, _CPU)
     if isinstance(values["stream"], str):
-        streams = torch.arange(n_rows, device=rng_position.device(device)) * draws
-        rng_position = rng_position._replace(tensors={**tensors, "stream": streams})
+        placed = [tensors[name] for name in _RNG_POSITION if name in tensors]
+        tensors["stream"] = torch.arange(n_rows, device=_device_of(placed, device)) * draws
     return TensorRequest(
         rows.values,
         rows.vocabulary,
-        numbers.on(numbers.device(device)),
-        None if numbers.device(device) == _CPU else numbers.of_host(),
-        rng_position.on(rng_position.device(device)),
+        numbers,
+        host_numbers,
+        _columns(_RNG_POSITION, rng_position_of(plan), tensors, n_rows, device),
         _any(bad, n_rows, device),
         processors,
         ops_of(plan),
@@ -206,54 +214,43 @@ def _stand_in(parameter: Parameter, stages: tuple[str, ...]) -> Any:
     return 0 if parameter.default is None else parameter.default
 
 
-class _Table(NamedTuple):
-    """Columns of numbers: `host` of shape (B or 1, C), replaced by `tensors` of these names."""
+def _device_of(tensors: Collection[Tensor], there: torch.device) -> torch.device:
+    """The CPU if all of them are on it, else the device of the logits."""
+    return _CPU if all(one.is_cpu for one in tensors) else there
 
-    names: tuple[str, ...]
-    host: NDArray[Any]
-    tensors: dict[str, Tensor]
-    n_rows: int
 
-    def device(self, there: torch.device) -> torch.device:
-        """The CPU, or the device of the logits where a tensor is not on the CPU."""
-        mine = (self.tensors[name] for name in self.names if name in self.tensors)
-        return _CPU if all(value.is_cpu for value in mine) else there
-
-    def on(self, device: torch.device) -> Tensor:
-        """Stack the columns on a device."""
-        if not any(name in self.tensors for name in self.names):
-            return tensor_of(self.host).expand(self.n_rows, -1)
-        columns = [self._column(place, name, device) for place, name in enumerate(self.names)]
-        return torch.stack([column.expand(self.n_rows) for column in columns], 1)
-
-    def of_host(self) -> Tensor:
-        """The columns on the CPU: NaN for what only the device has."""
-        host, tensors = self.host.copy(), dict(self.tensors)
-        for place, name in enumerate(self.names):
-            if name in tensors and not tensors[name].is_cpu:
-                host[:, place] = np.nan
-                del tensors[name]
-        return self._replace(host=host, tensors=tensors).on(_CPU)
-
-    def _column(self, place: int, name: str, device: torch.device) -> Tensor:
-        dtype = torch.float64 if self.host.dtype == np.float64 else torch.int64
-        if name in self.tensors:
-            return self.tensors[name].to(device, dtype, non_blocking=True)
-        if len(self.host) == 1:
+def _columns(
+    names: tuple[str, ...],
+    host: NDArray[Any],
+    tensors: dict[str, Tensor],
+    n_rows: int,
+    there: torch.device,
+) -> Tensor:
+    """Stack columns of numbers: those of the host, of shape (B or 1, C), replaced by tensors."""
+    used = {name: tensors[name] for name in names if name in tensors}
+    if not used:
+        return tensor_of(host).expand(n_rows, -1)
+    device = _device_of(used.values(), there)
+    dtype = torch.float64 if host.dtype == np.float64 else torch.int64
+    columns = []
+    for place, name in enumerate(names):
+        if name in used:
+            column = used[name].to(device, dtype, non_blocking=True)
+        elif len(host) == 1:
             # No copy, which a graph of a device would not take.
-            return torch.full((), self.host[0, place].item(), dtype=dtype, device=device)
-        return tensor_of(self.host[:, place]).to(device, non_blocking=True)
+            column = torch.full((), host[0, place].item(), dtype=dtype, device=device)
+        else:
+            column = tensor_of(host[:, place]).to(device, non_blocking=True)
+        columns.append(column.expand(n_rows))
+    return torch.stack(columns, 1)
 
 
 def _any(bad: list[Tensor], n_rows: int, device: torch.device) -> Tensor | None:
     """The rows that any of these marks; on the CPU if all of them are there."""
     if not bad:
         return None
-    device = _CPU if all(one.is_cpu for one in bad) else device
-    found = bad[0].to(device, non_blocking=True)
-    for one in bad[1:]:
-        found = found | one.to(device, non_blocking=True)
-    return found.expand(n_rows)
+    device = _device_of(bad, device)
+    return reduce(or_, (one.to(device, non_blocking=True) for one in bad)).expand(n_rows)
 
 
 def _processors(

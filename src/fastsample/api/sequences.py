@@ -124,22 +124,8 @@ class SequenceTable:
     """The sequences of a sampler by number.
 
     Made from a list of parameters, it has a sequence for each of them; sequences can be added and
-    removed. Made from one set of parameters, it has one sequence, and the first call widens it to a
-    continuation for each row, unless there is a prompt for each.
-
-    Parameters
-    ----------
-    params : SamplingParams, list of SamplingParams, or None
-    prompt : tokens, or one list of tokens per sequence, or None
-    keywords : dict
-        Fields that override those of `params`.
-
-    Attributes
-    ----------
-    is_dynamic : bool
-        Whether sequences can be added and removed.
-    is_open : bool
-        Whether the next call decides how many sequences there are.
+    removed: it is dynamic. Made from one set of parameters, it has one sequence, and the first call
+    widens it to a continuation for each row, unless there is a prompt for each: it is open.
     """
 
     def __init__(self, params: Any, prompt: Any, keywords: dict[str, Any]) -> None:

@@ -163,15 +163,9 @@ class Engine(NamedTuple):
 
 
 class Step(Protocol):
-    """A sampler's call for sequences that stay the same, without logits processors.
+    """A sampler's call for sequences that stay the same, without logits processors."""
 
-    Attributes
-    ----------
-    ready : bool
-        Whether it may draw; False at first.
-    """
-
-    ready: bool
+    ready: bool  # whether it may draw; False at first
 
     def __call__(self, logits: Any, is_checked: bool = False) -> Any:
         """Draw a token for each sequence, append them, and return an int or an array of tokens.
