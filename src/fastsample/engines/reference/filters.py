@@ -27,18 +27,9 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Kept:
-    """The tokens kept so far, in section 3's order.
+    """The tokens kept so far, in section 3's order, and how MASS adds their masses.
 
-    Attributes
-    ----------
-    tokens : int64 array of shape (N,)
-    logits : float32 array of shape (N,)
-    temperature : float
-        1 in the stages before that of temperature.
-    min_keep : int
-        At most N.
-    reduction : Reduction
-        How the op MASS adds masses.
+    The temperature is 1 before its stage; `min_keep` is at most the number of tokens.
     """
 
     tokens: NDArray[np.int64]

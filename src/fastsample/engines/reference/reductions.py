@@ -7,7 +7,8 @@ fixed mode with each block added in the order of NumPy: it guarantees no bits.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,8 @@ def nucleus_target(share: float, total: int) -> int:
     return max(1, -((-p * total) >> 31))
 
 
-class Reduction(Protocol):
-    """A mode: the masses of tokens, and the results of their sums.
+class Reduction:
+    """The mode "exact", whose masses are uint64; in the others they are float32.
 
     Attributes
     ----------
@@ -55,57 +56,40 @@ class Reduction(Protocol):
         The top token's mass.
     """
 
-    top: float
-
-    def masses(
-        self, logits: NDArray[np.float32], m: np.float32, temperature: float
-    ) -> tuple[NDArray[np.float32], NDArray[Any]]:
-        """y of section 4, and the masses: uint64 in exact, else float32."""
+    top = 2.0**TOP_MASS_BITS
+    masses: Callable[..., tuple[NDArray[np.float32], NDArray[Any]]] = staticmethod(masses)
 
     def total(self, tokens: NDArray[np.int64], mass: NDArray[Any]) -> Any:
         """W of a kept set, in any order: an int in exact, else a float."""
+        return int(mass.sum(dtype=np.uint64))
 
     def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[Any], share: float) -> int:
         """Count the first tokens of an ordered kept set that reach a share below 1."""
-
-    def draw(self, tokens: NDArray[np.int64], mass: NDArray[Any], u: int) -> int:
-        """Token that U draws from a kept set in ascending order of tokens."""
-
-
-class _Exact:
-    top = 2.0**TOP_MASS_BITS
-
-    masses = staticmethod(masses)
-
-    def total(self, tokens: NDArray[np.int64], mass: NDArray[np.uint64]) -> int:
-        return int(mass.sum(dtype=np.uint64))
-
-    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[np.uint64], share: float) -> int:
         running = np.cumsum(mass, dtype=np.uint64)
         need = nucleus_target(share, int(running[-1]))
         return int(np.searchsorted(running, np.uint64(need), side="left")) + 1
 
-    def draw(self, tokens: NDArray[np.int64], mass: NDArray[np.uint64], u: int) -> int:
+    def draw(self, tokens: NDArray[np.int64], mass: NDArray[Any], u: int) -> int:
+        """Token that U draws from a kept set in ascending order of tokens."""
         running = np.cumsum(mass, dtype=np.uint64)
         r = (u * int(running[-1])) >> 64
         return int(tokens[np.searchsorted(running, np.uint64(r), side="right")])
 
 
-class _Fixed:
+class _Fixed(Reduction):
     top = 1.0
-
     masses = staticmethod(float_masses)
 
-    def total(self, tokens: NDArray[np.int64], mass: NDArray[np.float32]) -> float:
+    def total(self, tokens: NDArray[np.int64], mass: NDArray[Any]) -> float:
         return float(self._running(_blocks(tokens, mass))[-1])
 
-    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[np.float32], share: float) -> int:
+    def nucleus(self, tokens: NDArray[np.int64], mass: NDArray[Any], share: float) -> int:
         need = (to_float32(share) - 2.0**-21) * self.total(tokens, mass)
         # cumsum adds one by one, from the left.
         running = np.cumsum(mass, dtype=np.float64)
         return min(int(np.searchsorted(running, need, side="left")) + 1, len(tokens))
 
-    def draw(self, tokens: NDArray[np.int64], mass: NDArray[np.float32], u: int) -> int:
+    def draw(self, tokens: NDArray[np.int64], mass: NDArray[Any], u: int) -> int:
         blocks = _blocks(tokens, mass)
         running = self._running(blocks)
         r = (u >> 11) * 2.0**-53 * float(running[-1])
@@ -137,4 +121,4 @@ def _blocks(tokens: NDArray[np.int64], mass: NDArray[np.float32]) -> NDArray[np.
     return blocks
 
 
-REDUCTIONS: dict[str, Reduction] = {"exact": _Exact(), "fixed": _Fixed(), "fast": _Fast()}
+REDUCTIONS: dict[str, Reduction] = {"exact": Reduction(), "fixed": _Fixed(), "fast": _Fast()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -54,13 +55,10 @@ class RowParams(NamedTuple):
 
     def to(self, device: torch.device) -> RowParams:
         """Copy the columns to a device, without waiting for it."""
-        return RowParams(
-            copy_column(self.is_greedy, device),
-            copy_column(self.temperature, device),
-            copy_column(self.scale, device),
-            copy_column(self.min_keep, device),
-            tuple(copy_column(column, device) for column in self.penalties),
-            tuple(copy_column(column, device) for column in self.stages),
+        copy = partial(copy_column, device=device)
+        *columns, penalties, stages = self
+        return RowParams._make(
+            (*map(copy, columns), tuple(map(copy, penalties)), tuple(map(copy, stages)))
         )
 
 

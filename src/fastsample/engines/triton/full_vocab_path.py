@@ -224,6 +224,8 @@ def draw(
     masses = table.new_empty((n_rows, n_blocks))
     listed, counts, ties = (torch.empty_like(block_max) for _ in range(3))
     blocks = (block_max, n_blocks, masses, counts, ties)
+    search = (state, table, intervals, listed)
+    tokens = (state, table, *blocks, *row)
 
     launch(start_row, (n_rows,), state, table, block_max, n_blocks, out.status, tiles.scan)
     is_scaled = False
@@ -231,55 +233,16 @@ def draw(
         if op == Op.SCALE:
             is_scaled = True
             continue
+        how = (op, is_scaled)
         if op not in (Op.COUNT, Op.THRESHOLD):
-            launch(sum_blocks, grid, state, table, *blocks, *row, is_scaled, tiles.sum)
-        launch(
-            start_search,
-            (n_rows,),
-            state,
-            intervals,
-            table,
-            block_max,
-            n_blocks,
-            listed,
-            masses,
-            ties,
-            STAGES.value + place,
-            op,
-            is_scaled,
-            tiles.start,
-            tiles.parts,
-        )
+            launch(sum_blocks, grid, *tokens, is_scaled, tiles.sum)
+        column = STAGES.value + place
+        launch(start_search, (n_rows,), *search, *blocks, column, *how, tiles.start, tiles.parts)
         # Where the first token is enough, a threshold's cut is known without reading the others.
         searched = launches if chain.min_keep or op in (Op.COUNT, Op.MASS) else 0
         for number in range(searched):
-            launch(
-                narrow,
-                grid,
-                state,
-                intervals,
-                table,
-                listed,
-                *row,
-                n_blocks,
-                number,
-                op,
-                is_scaled,
-                tiles.narrow,
-                tiles.parts,
-            )
-        launch(finish_search, (n_rows,), state, intervals, table, searched, is_scaled, tiles.parts)
-    launch(sum_blocks, grid, state, table, *blocks, *row, is_scaled, tiles.sum)
+            launch(narrow, grid, *search, *row, n_blocks, number, *how, tiles.narrow, tiles.parts)
+        launch(finish_search, (n_rows,), state, table, intervals, searched, is_scaled, tiles.parts)
+    launch(sum_blocks, grid, *tokens, is_scaled, tiles.sum)
     draws = out.tokens.shape[1]
-    launch(
-        draw_token,
-        (n_rows * draws,),
-        state,
-        table,
-        *blocks,
-        *row,
-        *out,
-        draws,
-        is_scaled,
-        tiles.scan,
-    )
+    launch(draw_token, (n_rows * draws,), *tokens, *out, draws, is_scaled, tiles.scan)

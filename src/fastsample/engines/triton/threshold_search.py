@@ -93,12 +93,13 @@ def kept_total(state, scale, top, masses, ties, n_blocks, tile: tl.constexpr):
 @triton.jit(do_not_specialize=["column"])
 def start_search(
     state,
-    intervals,
     table,
+    intervals,
+    listed,
     block_max,
     n_blocks,
-    listed,
     masses,
+    _counts,
     ties,
     column,
     op: tl.constexpr,
@@ -202,8 +203,8 @@ def _interval_after(state, interval, parts: tl.constexpr):
 @triton.jit(do_not_specialize=["launch"])
 def narrow(
     state,
-    intervals,
     table,
+    intervals,
     listed,
     values,
     row_step,
@@ -255,7 +256,7 @@ def narrow(
 
 
 @triton.jit(do_not_specialize=["launches"])
-def finish_search(state, intervals, table, launches, is_scaled: tl.constexpr, parts: tl.constexpr):
+def finish_search(state, table, intervals, launches, is_scaled: tl.constexpr, parts: tl.constexpr):
     """Cut a row at the ordinal that is found, and count how many tokens of it are needed."""
     row = tl.program_id(0).to(tl.int64)
     state += row * STATE
