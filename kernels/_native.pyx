@@ -34,14 +34,12 @@ from kernels cimport (
     RowParams,
     SoftmaxFunction,
     TokenLists,
-    Words,
     c_kept_sets,
     c_limit_threads,
     c_most_threads,
     c_sample_rows,
     compiled_isas,
     known_isas,
-    philox4x32,
     softmax_rows,
 )
 
@@ -160,19 +158,6 @@ def _limit_in(str text):
 
 
 c_limit_threads(_limit_in(os.environ.get("FASTSAMPLE_NUM_THREADS", "")))
-
-
-# ---- random numbers -------------------------------------------------------------------------------------
-
-
-def philox(key, counter):
-    """Return the four 32-bit words of Philox4x32-10 for a 64-bit key and four 32-bit counter words."""
-    cdef Words words
-    cdef int i
-    for i in range(4):
-        words.word[i] = counter[i]
-    words = philox4x32(key, words)
-    return tuple(words.word[i] for i in range(4))
 
 
 include "buffers.pxi"

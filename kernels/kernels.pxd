@@ -89,13 +89,6 @@ cdef extern from "<runtime/pool.hpp>" namespace "fastsample" nogil:
     void c_limit_threads "fastsample::limit_threads"(int)
 
 
-cdef extern from "<math/philox.hpp>" namespace "fastsample" nogil:
-    cppclass Words:
-        uint32_t[4] word
-
-    Words philox4x32(uint64_t, Words)
-
-
 cdef extern from "<reduce/reduce.hpp>" namespace "fastsample" nogil:
     enum: kDigits
 

@@ -107,19 +107,18 @@ def _output(logits: Tensor, engine: str, arguments: dict[str, Any]) -> tuple[Ten
 torch.compiler.allow_in_graph(_output)
 
 
-_SYMBOLS = ((torch.SymInt, int, torch.int64), (torch.SymFloat, float, torch.float64))
-
-
 def _without_symbols(value: Any, name: str = "") -> Any:
     """Replace the symbols of a graph that is being made.
 
     A parameter becomes a tensor, so that the graph serves other values too; symbols inside of other
     values become constants of this graph.
     """
-    for symbol, kind, dtype in _SYMBOLS:
-        if isinstance(value, symbol):
-            is_number = name in _PARAMETERS
-            return torch.full((), value, dtype=dtype, device="cpu") if is_number else kind(value)
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        is_int = isinstance(value, torch.SymInt)
+        if name in _PARAMETERS:
+            dtype = torch.int64 if is_int else torch.float64
+            return torch.full((), value, dtype=dtype, device="cpu")
+        return int(value) if is_int else float(value)
     if isinstance(value, (list, tuple)):
         return type(value)(map(_without_symbols, value))
     if isinstance(value, dict):
@@ -159,13 +158,17 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
     if isinstance(values["stream"], str):
         placed = [tensors[name] for name in _RNG_POSITION if name in tensors]
         tensors["stream"] = torch.arange(n_rows, device=_device_of(placed, device)) * draws
+    marks = None
+    if bad:
+        place = _device_of(bad, device)
+        marks = reduce(or_, (one.to(place, non_blocking=True) for one in bad)).expand(n_rows)
     return TensorRequest(
         rows.values,
         rows.vocabulary,
         numbers,
         host_numbers,
         _columns(_RNG_POSITION, rng_position_of(plan), tensors, n_rows, device),
-        _any(bad, n_rows, device),
+        marks,
         processors,
         ops_of(plan),
         draws,
@@ -243,14 +246,6 @@ def _columns(
             column = tensor_of(host[:, place]).to(device, non_blocking=True)
         columns.append(column.expand(n_rows))
     return torch.stack(columns, 1)
-
-
-def _any(bad: list[Tensor], n_rows: int, device: torch.device) -> Tensor | None:
-    """The rows that any of these marks; on the CPU if all of them are there."""
-    if not bad:
-        return None
-    device = _device_of(bad, device)
-    return reduce(or_, (one.to(device, non_blocking=True) for one in bad)).expand(n_rows)
 
 
 def _processors(

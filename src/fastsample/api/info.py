@@ -67,14 +67,8 @@ def package_version(name: str) -> str:
 
 def _kernels() -> dict[str, Any]:
     if not is_installed("native"):
-        return {
-            "isa": None,
-            "isa_compiled": (),
-            "isa_usable": (),
-            "threads": 1,
-            "compiler": None,
-            "flags": None,
-        }
+        absent = {"isa": None, "isa_compiled": (), "isa_usable": (), "threads": 1}
+        return {**absent, "compiler": None, "flags": None}
     from fastsample import _native
 
     return {

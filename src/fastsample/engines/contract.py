@@ -14,9 +14,6 @@ from fastsample.inputs.logits_processors import TokenLists as TokenLists
 LOGPROBS_MODES = ("raw", "tempered", "processed")
 """Distributions that log-probabilities can be returned for: section 7 of the rule."""
 
-_KIND_OF = {"f": "float32", "e": "float16", "H": "bfloat16"}
-"""The dtype of logits by the character of their array's dtype."""
-
 
 class SampleRequest(NamedTuple):
     """Rows of logits and how to sample from them, checked."""
@@ -28,11 +25,6 @@ class SampleRequest(NamedTuple):
     plan: NDArray[np.void]  # of PLAN, shape (B,), C-contiguous
     processors: LogitsProcessors | None
     reduction: str = "exact"  # how masses are summed; kept sets do not depend on it
-
-    @property
-    def kind(self) -> str:
-        """The dtype of the logits: "float32", "float16" or "bfloat16"."""
-        return _KIND_OF[self.values.dtype.char]
 
 
 class LogprobRequest(NamedTuple):

@@ -81,10 +81,6 @@ def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:
 def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
     """Return the memory of an array of floats of any shape, as `memory_of_logits` does."""
     name = floats.name
-    if type(value) is np.ndarray:
-        return _readable(value, floats), False
-    if is_tensor(value):
-        return memory_of_tensor(value, floats), True
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             f"`{name}` must be a plain array, got a masked one "
@@ -92,6 +88,8 @@ def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
         )
     if isinstance(value, np.ndarray):
         return _readable(np.asarray(value), floats), False
+    if is_tensor(value):
+        return memory_of_tensor(value, floats), True
     if hasattr(value, "__dlpack__"):
         memory, is_bfloat16 = dlpack.memory_of(value, name)
         return (memory if is_bfloat16 else _readable(memory, floats)), False
