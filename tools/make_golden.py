@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from fastsample.engines import reference  # noqa: E402
 from fastsample.engines.reference import softmax as reference_softmax  # noqa: E402
+from tests.support import reference_rows  # noqa: E402
 from tests.support.engines import Engine, make_output, sha256  # noqa: E402
 from tests.support.golden_requests import (  # noqa: E402
     MODES,
@@ -94,7 +95,7 @@ def solve(number: int, recipe: str, size: int, filters: dict[str, Any]) -> dict[
     """One case with its answer."""
     row = make_row(recipe, size, number)
     settings = {**OFF, **filters, **draw_settings(number)}
-    token, status = reference.sample_row(row, **settings)
+    token, status = reference_rows.sample_row(row, **settings)
     case = {
         "row": {"recipe": recipe, "size": size, "seed": number, "sha256": sha256(row)},
         "settings": settings,
@@ -102,7 +103,7 @@ def solve(number: int, recipe: str, size: int, filters: dict[str, Any]) -> dict[
         "token": token,
     }
     if status == reference.OK:
-        tokens, masses = reference.kept_set(row, **{**OFF, **filters})
+        tokens, masses = reference_rows.kept_set(row, **{**OFF, **filters})
         case["kept"] = len(tokens)
         case["total"] = int(masses.sum())
         case["kept_sha256"] = sha256(tokens, masses)

@@ -7,7 +7,7 @@ import pytest
 
 from fastsample import sample
 from fastsample.api.candidates import Candidate, candidates
-from fastsample.engines import reference
+from tests.support import reference_rows
 
 SEVEN = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
 USUAL = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.05}
@@ -79,7 +79,7 @@ def test_temperature_moves_the_processed_column():
 
 def test_probabilities_are_masses_over_the_total():
     row = wide_row()
-    tokens, mass = reference.kept_set(row, **USUAL)
+    tokens, mass = reference_rows.kept_set(row, **USUAL)
     expected = {int(t): int(m) / int(mass.sum()) for t, m in zip(tokens, mass, strict=True)}
     listed = candidates(row, row.size, **USUAL)
     assert {c.token: c.probability for c in listed if c.cut_by is None} == expected

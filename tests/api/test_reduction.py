@@ -13,9 +13,9 @@ import pytest
 
 import fastsample
 from fastsample import Sampler, SamplingParams, sample
-from fastsample.engines import reference
 from fastsample.engines.reference import logprobs as reference_logprobs
 from fastsample.engines.reference import softmax as reference_softmax
+from tests.support import reference_rows
 from tests.support.engines import REDUCTION_ENGINES, Engine, same_bits
 from tests.support.prepared_calls import refuse
 from tests.support.sampler_steps import PARAMS, STEPS, forbid_general_path
@@ -62,7 +62,7 @@ def test_sample(engine: Engine, mode: str) -> None:
     assert drawn == found.tokens.tolist()
     for b, row in enumerate(rows):
         alone = {"seed": 3, "position": 5, "stream": b}
-        expected, _ = reference.sample_row(
+        expected, _ = reference_rows.sample_row(
             row, temperature=0.9, top_p=0.95, reduction=mode, **alone
         )
         assert int(sample(row, **{**HOW, **alone}, **how).tokens) == expected == drawn[b]
@@ -121,7 +121,7 @@ def test_a_sampler_draws_every_token_in_its_mode(engine: Engine, mode: str) -> N
         found = sampler.sample(rows, logprobs=0) if position == 2 else None
         tokens = sampler(rows) if found is None else found.tokens
         expected = [
-            reference.sample_row(
+            reference_rows.sample_row(
                 row,
                 **{name: getattr(PARAMS, name) for name in ("temperature", "top_k", "top_p")},
                 min_p=PARAMS.min_p,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastsample import SampleResult, sample
-from fastsample.engines import reference
+from tests.support import reference_rows
 from tests.support.engines import Engine, sha256
 
 RNG = np.random.default_rng(11)
@@ -41,7 +41,7 @@ def on(engine: Engine, logits: np.ndarray, **arguments: Any) -> SampleResult:
 
 def test_rows_follow_the_reference(engine: Engine) -> None:
     expected = [
-        reference.sample_row(row, **{name: values[b] for name, values in BY_ROW.items()})[0]
+        reference_rows.sample_row(row, **{name: values[b] for name, values in BY_ROW.items()})[0]
         for b, row in enumerate(LOGITS)
     ]
     assert on(engine, LOGITS, **BY_ROW).tokens.tolist() == expected

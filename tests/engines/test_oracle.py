@@ -18,6 +18,7 @@ import pytest
 from fastsample.engines import reference
 from fastsample.verification.flush import flushing
 from fastsample.verification.memory import laid_out
+from tests.support import reference_rows
 from tests.support.coverage_counter import CoverageCounter
 from tests.support.engines import (
     TESTED_ENGINES,
@@ -199,7 +200,7 @@ def test_kept_set_of_an_unaligned_read_only_row():
         "unaligned"
     ][0]
     row.flags.writeable = False
-    expected = reference.kept_set(row, temperature=0.7, top_k=0, top_p=0.8, min_p=0.0)
+    expected = reference_rows.kept_set(row, temperature=0.7, top_k=0, top_p=0.8, min_p=0.0)
     for engine in TESTED_ENGINES:
         tokens, masses = engine.kept_set(row, temperature=0.7, top_p=0.8)
         assert tokens.dtype == np.int64

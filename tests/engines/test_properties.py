@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from fastsample.engines import reference
+from tests.support import reference_rows
 from tests.support.engines import Engine, make_plan, native
 from tests.support.goodness_of_fit import ALPHA, chi_square_tail, g_statistic
 from tests.support.hypothesis_rows import (
@@ -194,7 +195,7 @@ def test_native_frequencies(counted):
 @pytest.mark.parametrize("counted", ["seed", "position", "stream"])
 def test_reference_frequencies(counted):
     row = (np.random.default_rng(13).standard_normal(32) * 1.2).astype(np.float32)
-    kept = reference.kept_set(row)
+    kept = reference_rows.kept_set(row)
     resting = {"seed": 42, "position": 7, "stream": 3}
     words = (reference.uniform(**{**resting, counted: n}) for n in range(20_000))
     counts = np.bincount([reference.draw(*kept, u) for u in words], minlength=32)

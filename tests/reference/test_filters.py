@@ -14,6 +14,7 @@ from fastsample.engines.reference.filters import center, deviation
 from fastsample.params.ops import Op
 from fastsample.params.table import BY_NAME
 from fastsample.verification.flush import flushing
+from tests.support import reference_rows
 from tests.support.goodness_of_fit import softmax64
 
 F32 = np.float32
@@ -22,7 +23,7 @@ TOP = 2**40
 
 def kept(row: Any, **values: Any) -> list[int]:
     """Tokens that one chain keeps, ascending."""
-    found = reference.kept_set(np.asarray(row, F32), stages=tuple(values), **values)[0]
+    found = reference_rows.kept_set(np.asarray(row, F32), stages=tuple(values), **values)[0]
     return found.tolist()
 
 
@@ -96,7 +97,7 @@ def test_epsilon_cutoff_by_hand(cutoff: float, tokens: list[int]) -> None:
 def test_epsilon_cutoff_keeps_the_top_tokens_and_min_keep() -> None:
     row = of(0.2, 0.4, 0.4)
     assert kept(row, epsilon_cutoff=0.5) == [1, 2]
-    found = reference.kept_set(row, epsilon_cutoff=0.5, min_keep=3)[0]
+    found = reference_rows.kept_set(row, epsilon_cutoff=0.5, min_keep=3)[0]
     assert found.tolist() == [0, 1, 2]
 
 
@@ -156,8 +157,8 @@ def test_typical_p_may_drop_the_top_token() -> None:
     assert seen.mass.tolist() == [0] + 7 * [TOP]
     banned = FLAT.copy()
     banned[3] = -np.inf
-    assert [a.tolist() for a in reference.kept_set(FLAT, typical_p=0.5)] == [
-        a.tolist() for a in reference.kept_set(banned)
+    assert [a.tolist() for a in reference_rows.kept_set(FLAT, typical_p=0.5)] == [
+        a.tolist() for a in reference_rows.kept_set(banned)
     ]
 
 
@@ -179,16 +180,16 @@ def test_stages_after_typical_p_see_a_row_without_what_it_dropped() -> None:
     ):
         both = {"typical_p": 0.3, **after}
         for reduction in ("exact", "fixed"):
-            found = reference.kept_set(row, **both, stages=tuple(both), reduction=reduction)
-            alone = reference.kept_set(left, **after, stages=tuple(after), reduction=reduction)
+            found = reference_rows.kept_set(row, **both, stages=tuple(both), reduction=reduction)
+            alone = reference_rows.kept_set(left, **after, stages=tuple(after), reduction=reduction)
             assert [a.tolist() for a in found] == [a.tolist() for a in alone]
 
 
 def test_typical_p_keeps_min_keep_of_the_nearest() -> None:
-    found = reference.kept_set(ROW, typical_p=0.1, min_keep=3)[0]
+    found = reference_rows.kept_set(ROW, typical_p=0.1, min_keep=3)[0]
     assert found.tolist() == [0, 1, 2]
-    assert reference.kept_set(ROW, typical_p=0.1, min_keep=99)[0].tolist() == [*range(7)]
-    assert reference.kept_set(FLAT, typical_p=0.1, min_keep=2)[0].size == 7
+    assert reference_rows.kept_set(ROW, typical_p=0.1, min_keep=99)[0].tolist() == [*range(7)]
+    assert reference_rows.kept_set(FLAT, typical_p=0.1, min_keep=2)[0].size == 7
 
 
 def test_tokens_at_one_distance_are_kept_together() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fastsample.engines import reference
+from tests.support import reference_rows
 from tests.support.case_loop import each
 from tests.support.exact_arithmetic import round_to_float32
 from tests.support.goodness_of_fit import softmax64, total_variation
@@ -54,7 +55,7 @@ def test_read_does_not_touch_the_row():
 def test_status(bits, status):
     row = float32_of_bits(bits)
     assert reference.status(row) == status
-    token, found = reference.sample_row(
+    token, found = reference_rows.sample_row(
         row, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0, position=0, stream=0
     )
     assert found == status
@@ -258,22 +259,22 @@ ROW = np.array([1.0, 3.0, -np.inf, 3.0, 2.0, 0.0], dtype=F32)
     ],
 )
 def test_filters_at_their_edges(filters, kept):
-    tokens, masses = reference.kept_set(ROW, **filters)
+    tokens, masses = reference_rows.kept_set(ROW, **filters)
     assert tokens.tolist() == kept
     assert masses.shape == tokens.shape
 
 
 def test_min_p_keeps_all_up_to_two_to_the_minus_60():
     row = np.array([0.0, -1e30], dtype=F32)
-    assert reference.threshold(2.0**-60) is None
-    assert reference.kept_set(row, min_p=2.0**-60)[0].tolist() == [0, 1]
+    assert reference_rows.threshold(2.0**-60) is None
+    assert reference_rows.kept_set(row, min_p=2.0**-60)[0].tolist() == [0, 1]
     above = float(np.nextafter(F32(2.0**-60), F32(1)))
-    assert reference.kept_set(row, min_p=above)[0].tolist() == [0]
+    assert reference_rows.kept_set(row, min_p=above)[0].tolist() == [0]
 
 
 def test_min_p_border_is_kept():
     row = np.log(np.array([0.5, 0.25, 0.2], dtype=F32))
-    assert reference.kept_set(row, min_p=0.5)[0].tolist() == [0, 1]
+    assert reference_rows.kept_set(row, min_p=0.5)[0].tolist() == [0, 1]
 
 
 def test_top_p_need_is_exact_and_rounded_up():

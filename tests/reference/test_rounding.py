@@ -12,6 +12,7 @@ from fastsample import log_softmax, logsumexp, sample, softmax
 from fastsample.engines import reference
 from fastsample.engines.reference import logprobs
 from fastsample.engines.reference import softmax as reference_softmax
+from tests.support import reference_rows
 from tests.support.engines import Engine, make_plan
 from tests.support.rounding_modes import KNOWN, rounding
 
@@ -51,8 +52,8 @@ def test_no_mode_gives_another_token(engine: Engine, mode: str) -> None:
         return
     arguments = {**FILTERS, "seed": 3, "position": 0, "stream": 0}
     for call in (
-        lambda: reference.sample_row(ROW, **arguments),
-        lambda: reference.kept_set(ROW, **FILTERS),
+        lambda: reference_rows.sample_row(ROW, **arguments),
+        lambda: reference_rows.kept_set(ROW, **FILTERS),
         lambda: reference.trace(ROW),
         lambda: reference.adjust(ROW, output=[3], presence_penalty=0.1),
         *(partial(function, ROW, 0.7) for function in FUNCTIONS),

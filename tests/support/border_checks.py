@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
+from tests.support import reference_rows
 from tests.support.engines import Engine, make_output, make_plan, make_request
 from tests.support.random_rows import SCALE_ONE
 from tests.support.row_kinds import MAX
@@ -102,7 +103,7 @@ def some_min_ps() -> list[float]:
 def check_min_p_threshold(engine: Engine) -> None:
     """With a scale of 1 a logit below a top of 0 is its own y: put some around the threshold."""
     for min_p in some_min_ps():
-        threshold = reference.threshold(min_p)
+        threshold = reference_rows.threshold(min_p)
         assert threshold is not None
         below, above = next_after(threshold, -99), next_after(threshold, 0)
         row = np.array([below, threshold, 0, above, below], dtype=F32)

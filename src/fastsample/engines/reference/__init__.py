@@ -13,8 +13,8 @@ nothing can be fused. Whatever could be denormal is decided on integers, so proc
 flush denormals to zero change nothing.
 """
 
-from .draw import draw, philox4x32, sample_row, uniform
-from .filters import STAGES, Trace, by_token, kept_set, threshold, trace
+from .draw import draw, philox4x32, uniform
+from .filters import STAGES, Trace, by_token, trace
 from .mass import LOG2_E, TOP_MASS_BITS, exponents, float_masses, ln, masses, power, scale
 from .ordinal import order
 from .penalties import Scope, adjust

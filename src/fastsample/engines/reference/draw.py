@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .filters import by_token, trace
 from .reductions import REDUCTIONS
-from .rows import OK, status
 
 _WORD = 0xFFFFFFFF
 
@@ -62,31 +60,3 @@ def draw(tokens: NDArray[np.int64], mass: NDArray[Any], u: int, reduction: str =
     (3, 5)
     """
     return REDUCTIONS[reduction].draw(tokens, mass, u)
-
-
-def sample_row(
-    row: NDArray[np.float32],
-    *,
-    seed: int,
-    position: int,
-    stream: int,
-    reduction: str = "exact",
-    **filters: Any,
-) -> tuple[int, int]:
-    """Draw one token from one adjusted row.
-
-    Parameters are those of `uniform` and `trace`. Returns the token, or -1 when nothing can be
-    drawn, and the row's `status`.
-
-    Examples
-    --------
-    >>> row = np.array([1.0, 3.0, 2.0], dtype=np.float32)
-    >>> filters = dict(temperature=0.8, top_k=2, top_p=0.95, min_p=0.05)
-    >>> sample_row(row, **filters, seed=1, position=0, stream=0)
-    (2, 0)
-    """
-    found = status(row)
-    if found != OK:
-        return -1, found
-    kept = by_token(trace(row, **filters, reduction=reduction))
-    return draw(*kept, uniform(seed, position, stream), reduction), OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from .ordinal import order
 from .reductions import REDUCTIONS, Reduction, nucleus_target
 from .rows import OK, is_minus_inf, read, require_rounding_to_nearest, status, to_float32
 
-__all__ = ["STAGES", "Trace", "by_token", "kept_set", "threshold", "trace"]
+__all__ = ["STAGES", "Trace", "by_token", "trace"]
 
 Interval = tuple[int, int]
 """The places of the first token and past the last one, in section 3's order."""
@@ -108,33 +108,12 @@ def _bounded(t: float) -> np.float32:
         return min(np.float32(t), _HIGHEST)
 
 
-def threshold(v: float) -> float | None:
-    """Least y that the op THRESHOLD keeps, or None where it keeps every token.
-
-    Examples
-    --------
-    >>> threshold(0.5) == -1 - 2**-19
-    True
-    >>> threshold(0.0) is None
-    True
-    """
+def _keep_threshold(kept: _Kept, v: float, b: int = 0) -> Interval:
+    """Keep y of a + b or more; `b` is how many times b of section 5 is added."""
     a = _log2_share(v)
-    return None if a is None else float(_bounded(a))
-
-
-def _keep_threshold(kept: _Kept, v: float) -> Interval:
-    a = _log2_share(v)
-    return kept.everything if a is None else kept.reaching(_bounded(a))
-
-
-def _keep_threshold_of_total(kept: _Kept, v: float) -> Interval:
-    a = _log2_share(v)
-    return kept.everything if a is None else kept.reaching(_bounded(a + _log2_total(kept.total)))
-
-
-def _keep_threshold_of_top_share(kept: _Kept, v: float) -> Interval:
-    a = _log2_share(v)
-    return kept.everything if a is None else kept.reaching(_bounded(a - _log2_total(kept.total)))
+    if a is None:
+        return kept.everything
+    return kept.reaching(_bounded(a + b * _log2_total(kept.total) if b else a))
 
 
 def deviation(logits: NDArray[np.float32]) -> float:
@@ -199,8 +178,8 @@ _FILTERS: dict[Op, Callable[[_Kept, float], Interval]] = {
     Op.COUNT: _keep_count,
     Op.MASS: _keep_mass,
     Op.THRESHOLD: _keep_threshold,
-    Op.THRESHOLD_OF_TOTAL: _keep_threshold_of_total,
-    Op.THRESHOLD_OF_TOP_SHARE: _keep_threshold_of_top_share,
+    Op.THRESHOLD_OF_TOTAL: partial(_keep_threshold, b=1),
+    Op.THRESHOLD_OF_TOP_SHARE: partial(_keep_threshold, b=-1),
     Op.THRESHOLD_OF_DEVIATION: _keep_threshold_of_deviation,
     Op.BAND: _keep_band,
 }
@@ -327,31 +306,6 @@ def trace(
     mass[first:end] = masses_kept
     total = how.total(ranked[first:end], masses_kept)
     return Trace(ranked, mass, tuple(passed), first, end, total)
-
-
-def kept_set(row: NDArray[np.float32], **filters: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Tokens that the filters leave, and their masses.
-
-    Parameters are those of `trace`.
-
-    Returns
-    -------
-    tokens : int64 array
-        Ascending. A token can be kept and have mass 0: it is never drawn.
-    masses : uint64 array of the same shape, or float32: see `Trace`
-
-    Raises
-    ------
-    ValueError
-        When nothing can be drawn from the row.
-
-    Examples
-    --------
-    >>> row = np.array([1.0, 3.0, 2.0], dtype=np.float32)
-    >>> [a.tolist() for a in kept_set(row, top_k=2)]
-    [[1, 2], [1099511627776, 404487766016]]
-    """
-    return by_token(trace(row, **filters))
 
 
 def by_token(seen: Trace) -> tuple[NDArray[np.int64], NDArray[Any]]:
