@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -182,21 +181,21 @@ def sample(
     >>> int(result.tokens), round(float(result.logprobs), 3), int(result.ranks), result.top_tokens
     (1, -2.17, 2, array([0, 1]))
     """
-    values: tuple[Any, ...] = (  # in the order of the signature
+    values: tuple[Any, ...] = (  # in the order of CHOICES
+        top_n_sigma,
         temperature,
         top_k,
         top_p,
         min_p,
         typical_p,
         epsilon_cutoff,
-        top_n_sigma,
         repetition_penalty,
         frequency_penalty,
         presence_penalty,
+        min_keep,
         repetition_scope,
         frequency_scope,
         presence_scope,
-        min_keep,
     )
     is_array = type(logits) is np.ndarray
     torch = not is_array and is_tensor(logits)
@@ -225,7 +224,7 @@ def sample(
         if drawn is not None:
             tokens, kept_count, status = drawn
             return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
-    params = dict(zip(_NAMES, values, strict=True))
+    params = dict(zip(CHOICES, values, strict=True))
     if device_engine is not None:
         from . import device
 
@@ -286,10 +285,6 @@ def sample(
     return make_result(buffers, rows, seed, tokens, logprob_request)
 
 
-_NAMES = tuple(name for name in signature(sample).parameters if name in CHOICES)
-"""The parameters of a plan in the order of the signature."""
-
-
 def _device_engine(tensor: Any, engine: Any, on_invalid: Any) -> str | None:
     """Return the engine that samples a tensor on its device; None if it is read on the CPU.
 
@@ -318,8 +313,7 @@ def _prepare(
     make_draw = execution.engine.make_draw
     parse_logprobs(None, logprobs_mode, 1)
     invalid = invalid_mask(on_invalid, 0)
-    params = dict(zip(_NAMES, values, strict=True))
-    plan = uniform_plan(stages, {name: params[name] for name in CHOICES})
+    plan = uniform_plan(stages, dict(zip(CHOICES, values, strict=True)))
     if make_draw is None or plan is None or invalid is not None:
         return None
     mode = check_reduction(reduction)

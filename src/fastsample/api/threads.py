@@ -29,18 +29,8 @@ from fastsample.engines import is_installed
 def register() -> None:
     """Register fastsample with threadpoolctl. Further calls do nothing.
 
-    Raises
-    ------
-    ImportError
-        threadpoolctl or the compiled extension is not installed.
-    AttributeError
-        threadpoolctl is older than 3.2, and cannot register libraries.
-    ValueError, RuntimeError
-        The extension refuses a value of FASTSAMPLE_ISA or FASTSAMPLE_NUM_THREADS.
-
-    Notes
-    -----
     The extension is loaded here, because threadpoolctl looks for libraries that are loaded.
+    ImportError where one of both is not installed; threadpoolctl must be 3.2 or later.
 
     Examples
     --------
