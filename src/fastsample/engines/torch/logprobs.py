@@ -64,7 +64,7 @@ def logprobs(
     top_count : int
     """
     if not modes:
-        return no_logprobs(drawn.tokens, top_count)
+        return empty_logprobs(drawn.tokens, 0, top_count)
     listed: dict[bool, _Listed] = {}
     results = []
     for mode in modes:
@@ -77,9 +77,9 @@ def logprobs(
     return found, ranks, top_tokens, top_logprobs
 
 
-def no_logprobs(tokens: Tensor, top_count: int) -> Logprobs:
-    """The result of a request without modes."""
-    shape = (0, len(tokens))
+def empty_logprobs(tokens: Tensor, n_modes: int, top_count: int) -> Logprobs:
+    """Tensors of the shapes of a result."""
+    shape = (n_modes, tokens.shape[0])
     return (
         tokens.new_empty(shape, dtype=torch.float64),
         tokens.new_empty(shape),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .batch import TensorOutput, TensorRequest, sample
+from .logprobs import empty_logprobs
 from .penalties import TensorProcessors
 
 _SCHEMA = (
@@ -56,16 +57,12 @@ def _sample(*arguments: Any) -> tuple[Tensor, ...]:
 def _shapes(*arguments: Any) -> tuple[Tensor, ...]:
     request = _request(arguments[:-1])
     values, n_rows = request.values, request.values.shape[0]
-    shape = (len(request.modes), n_rows)
-    top_shape = (*shape, request.top_count)
+    tokens = values.new_empty((n_rows, request.draws), dtype=torch.int64)
     return (
-        values.new_empty((n_rows, request.draws), dtype=torch.int64),
-        values.new_empty((n_rows,), dtype=torch.uint8),
-        values.new_empty((n_rows,), dtype=torch.int64),
-        values.new_empty(shape, dtype=torch.float64),
-        values.new_empty(shape, dtype=torch.int64),
-        values.new_empty(top_shape, dtype=torch.int64),
-        values.new_empty(top_shape, dtype=torch.float64),
+        tokens,
+        tokens.new_empty((n_rows,), dtype=torch.uint8),
+        tokens.new_empty((n_rows,)),
+        *empty_logprobs(tokens, len(request.modes), request.top_count),
     )
 
 

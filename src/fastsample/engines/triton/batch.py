@@ -7,7 +7,7 @@ import torch
 from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
 from fastsample.engines.torch import batch as torch_batch
 from fastsample.engines.torch.batch import TensorOutput, TensorRequest
-from fastsample.engines.torch.logprobs import Drawn, logprobs, no_logprobs
+from fastsample.engines.torch.logprobs import Drawn, empty_logprobs, logprobs
 from fastsample.engines.torch.mass import SCALE_OF_ONE, Scaling
 from fastsample.engines.torch.prepare_params import Chain
 from fastsample.engines.torch.select import KeptSet
@@ -29,7 +29,7 @@ def sample(request: TensorRequest) -> TensorOutput:
     chain = request.chain
     if request.processors.are_none and not request.modes:
         out = draw(request, request.values, chain)
-        return TensorOutput(*out[:3], *no_logprobs(out.tokens, request.top_count))
+        return TensorOutput(*out[:3], *empty_logprobs(out.tokens, 0, request.top_count))
     params = request.params
     raw, rows = torch_batch.process_rows(request, params)
     out = draw(request, request.values if rows is raw else rows.logits, chain)
