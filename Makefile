@@ -13,6 +13,9 @@
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
 #   make nightly                                every test, the slow ones too, then `make wheels`;
 #                                               JOBS=2 is how many tests run at a time, in both
+#   make asan                                   the tests that reach the kernels, built in a temporary
+#                                               folder for AddressSanitizer and UBSan; GCC is needed
+#   make tsan                                   the same for ThreadSanitizer
 #   make bench                                  what a token costs: tables, and performance.json, performance.svg
 #                                               in .benchmarks; a few minutes in which nothing else
 #                                               may run. TORCH=... adds torch to the rivals, README=1
@@ -49,7 +52,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo "$$p" && break; \
 	done)
 
-.PHONY: demo test smoke lint wheels nightly bench clean
+.PHONY: demo test smoke lint wheels nightly asan tsan bench clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -75,6 +78,12 @@ nightly: $(STAMP)
 	$(EXTRAS)
 	FASTSAMPLE_HYPOTHESIS=nightly $(PYTEST) -m ''
 	$(MAKE) wheels
+
+asan: $(STAMP)
+	$(PY) tools/sanitize.py address --jobs $(JOBS)
+
+tsan: $(STAMP)
+	$(PY) tools/sanitize.py thread --jobs $(JOBS)
 
 bench: $(STAMP)
 	$(if $(TORCH),$(PIP) install '$(TORCH)')
