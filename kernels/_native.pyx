@@ -13,7 +13,6 @@ from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
     PyBUF_STRIDED_RO,
     PyBUF_WRITABLE,
-    PyBuffer_Release,
     PyObject_GetBuffer,
 )
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
