@@ -22,8 +22,11 @@ PACKAGE = Path(fastsample.__file__).parent
 NUMBERS_OF_THE_RULE = {"engines.reference.mass", "engines.reference.rows"}
 """Where constants, status codes and number formats of the rule stand."""
 
-SLOW_STEPS = {"engines.reference.filters", "engines.reference.logits_processors"}
-"""Steps in NumPy that the Numba engine has no loops for: bands, deviations, logits processors."""
+STEPS_IN_NUMPY = {
+    *("engines.reference.filters", "engines.reference.logits_processors"),
+    "engines.reference.reductions",
+}
+"""What the Numba engine has no loops for: bands, deviations, logits processors, targets."""
 
 TABLE = {"params.table", "params.ops"}
 
@@ -41,7 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "engines.contract": {"inputs.*", *TABLE},
     "engines.reference": {"engines.contract", *TABLE},
     "engines.native": {"_native", "engines.contract", *TABLE},
-    "engines.numba": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE, *SLOW_STEPS},
+    "engines.numba": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE, *STEPS_IN_NUMPY},
     "engines.torch": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE},
     "engines.triton": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE, "engines.torch.*"},
 }

@@ -14,12 +14,13 @@ import numpy as np
 
 from fastsample.engines.reference.filters import center, deviation
 from fastsample.engines.reference.mass import LOG2_E, TOP_MASS_BITS, ln, scale
+from fastsample.engines.reference.reductions import nucleus_target
 from fastsample.engines.reference.rows import to_float32
 from fastsample.params.ops import Op
 
 from .mass import masses_of
 from .ordinal import ALL, key_parts, logits_of
-from .row import Row, Scaling, nucleus_target
+from .row import Row, Scaling
 
 _HIGHEST = np.float32(-(2.0**-36))
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines.reference.mass import TOP_MASS_BITS
+from fastsample.engines.reference.reductions import nucleus_target
 from fastsample.engines.reference.rows import EMPTY, INVALID, OK, read
 
 from .draw import draw
@@ -36,18 +37,6 @@ Scaling = tuple[Any, Any]
 """m and s of section 4."""
 
 _NO_KEYS = np.empty(0, np.int64)
-
-
-def nucleus_target(share: float, total: int) -> int:
-    """Mass that reaches a share, a float32, of a total: `need` of section 5.
-
-    Examples
-    --------
-    >>> nucleus_target(0.5, 2**40) == 2**39 - 2**19
-    True
-    """
-    p = max(0, int(share * 2.0**31) - 2**10)
-    return max(1, -((-p * total) >> 31))
 
 
 class Row:
