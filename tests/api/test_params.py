@@ -14,13 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastsample import SamplingParams, sample
+from fastsample import SamplingParams, kept_set, sample
 from fastsample.engines import plan as plans
 from fastsample.engines.plan import PLAN, make_plan
 from fastsample.params.ops import Op
 from fastsample.params.parameters import resolve_rng_position
+from fastsample.params.stages import is_on
 from fastsample.params.table import BY_NAME, STAGE_PARAMETERS, STAGES
-from fastsample.params.validation import FloatParameter
+from fastsample.params.validation import FloatParameter, Parameter
+from fastsample.verification.flush import flushing
 from tests.support.case_loop import each
 from tests.support.engines import PLAN_LAYOUT, column_of
 
@@ -260,6 +262,25 @@ def test_float32_denormals_survive_flushing() -> None:
     assert (params.temperature, params.repetition_penalty) == (exact, exact)
     assert penalties.tolist() == [exact] * 4
     assert drawn == sample(np.zeros(1000, np.float32), seed=1, position=0).tokens != 0
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("parameter", STAGE_PARAMETERS, ids=STAGES)
+def test_what_float32_rounds_to_an_off_value_is_off(parameter: Parameter, at: int) -> None:
+    """Decided alike where denormals are flushed to zero: rounding would make 1e-40 one."""
+    ends = {0: (-(2.0**-150), 2.0**-150), 1: (1 - 2.0**-25, 1 + 2.0**-24)}[parameter.off[0]]
+    inside, outside = ends[at], math.nextafter(ends[at], math.inf if at else -math.inf)
+    with flushing():
+        found = [bool(is_on(parameter, one)) for one in (inside, outside, np.array(outside))]
+    assert np.float32(inside) == parameter.off[0] != np.float32(outside)
+    assert found == [False, True, True]
+
+
+def test_a_filter_of_a_denormal_value_acts_while_denormals_are_flushed() -> None:
+    row = np.array([2.0, 1.9, 1.8, 0.0], np.float32)
+    with flushing():
+        for value in (1.1e-40, [1.1e-40]):
+            assert len(kept_set(row[None], top_n_sigma=value).tokens) == 1
 
 
 def test_no_rows() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fastsample.params.stages import is_on
 from fastsample.params.table import STAGES
 from fastsample.params.validation import CountParameter, FloatParameter, Parameter
 
@@ -78,7 +79,7 @@ def check_range(
         found = numbers.clamp(int(parameter.low), min(high, 2**63 - 1))
     bad = found != numbers
     if parameter.name in STAGES and parameter.name not in stages:
-        bad = bad | (found.to(torch.float32) != parameter.off[0])
+        bad = bad | is_on(parameter, found)
     return found, bad
 
 

@@ -28,9 +28,20 @@ def check_stages(stages: Any) -> None:
             )
 
 
+_ROUNDS_TO = {0: (-(2.0**-150), 2.0**-150), 1: (1 - 2.0**-25, 1 + 2.0**-24)}
+"""The first and the last float64 that float32 rounds to an off value.
+
+A conversion would depend on the processor's mode: with flush-to-zero, 1e-40 becomes 0.
+"""
+
+
 def is_on(parameter: Parameter, values: Any) -> Any:
-    """Compare checked values with the parameter's off value, rounded to float32 as they will be."""
-    return np.asarray(values, np.float32) != parameter.off[0]
+    """Return whether checked values, rounded to float32, differ from the parameter's off value.
+
+    `values` is a number, an array or a tensor.
+    """
+    first, last = _ROUNDS_TO[parameter.off[0]]
+    return (values < first) | (values > last)
 
 
 def on_value(parameter: Parameter) -> Any:
