@@ -1,4 +1,4 @@
-// Rule 8: masses as float32, v = 2^y, and their sums: in one order on every machine (fixed), in the fastest order
+// Section 8: masses as float32, v = 2^y, and their sums: in one order on every machine (fixed), in the fastest order
 // (fast), or nearly without rounding (wide), to prove that the order does not matter. Sums are of halved powers
 // and doubled at the end, which changes no bit.
 #pragma once
@@ -18,7 +18,7 @@ FASTSAMPLE_INLINE Floats float_masses_of(Scaling scaling, Floats logits) {
 
 inline float float_mass_of(Scaling scaling, float logit) { return float_masses_of(scaling, fill(logit))[0]; }
 
-// Rule 8's order: 16 lanes by token inside aligned blocks of 4,096 tokens.
+// Section 8's order: 16 lanes by token inside aligned blocks of 4,096 tokens.
 constexpr int kRuleLanes = 16;
 
 // Adds lanes i + 8 to lanes i, then i + 4, i + 2 and i + 1.

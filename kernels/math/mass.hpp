@@ -1,4 +1,4 @@
-// Rule 4: the integer mass of a token, and rule 7's logarithm. Every operation is rounded on its own
+// Section 4: the integer mass of a token, and section 7's logarithm. Every operation is rounded on its own
 // (the build forbids fused multiply-add), so all instruction sets give the same bits.
 #pragma once
 
@@ -8,9 +8,9 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// The m and s of rule 4: the top logit and log2(e) / temperature. They map a logit x to y = (x - m) * s.
+// The m and s of section 4: the top logit and log2(e) / temperature. They map a logit x to y = (x - m) * s.
 //
-// m must have been read by rule 1; other logits need not be: taking a denormal x for 0 changes y by less than
+// m must have been read by section 1; other logits need not be: taking a denormal x for 0 changes y by less than
 // 2^-126 * 2^64 where |m| is small enough for that to matter, and p rounds to 1 with either y.
 struct Scaling {
   float top;
@@ -156,7 +156,7 @@ class SpanMass {
   uint32_t vectors_ = 0;
 };
 
-// Rule 7's ln for positive normal z: the reduction of FreeBSD and musl, without a call of the C library.
+// Section 7's ln for positive normal z: the reduction of FreeBSD and musl, without a call of the C library.
 inline double natural_log(double z) {
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e00000000;
   constexpr uint64_t kOne = 0x3ff0000000000000;

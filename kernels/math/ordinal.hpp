@@ -1,4 +1,4 @@
-// Logits as integers in the same order, and rule 3's order of tokens as one integer.
+// Logits as integers in the same order, and section 3's order of tokens as one integer.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ static inline float from_ordinal(uint32_t bits) {
   return logit;
 }
 
-// (ordinal, token) as one integer: a larger key is earlier in rule 3's order. The keys of a row are distinct.
+// (ordinal, token) as one integer: a larger key is earlier in section 3's order. The keys of a row are distinct.
 static inline uint64_t sort_key(float logit, int64_t token) {
   return uint64_t{ordinal(logit)} << 32 | static_cast<uint32_t>(~token);
 }

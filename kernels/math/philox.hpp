@@ -1,4 +1,4 @@
-// Rule 6: the random generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). It is a function of its arguments,
+// Section 6: the random generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). It is a function of its arguments,
 // so a draw depends on nothing but seed, position, stream and purpose.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The sum of any array of numbers, in each of rule 8's three reduction modes.
+// The sum of any array of numbers, in each of section 8's three reduction modes.
 #pragma once
 
 #include <cstddef>

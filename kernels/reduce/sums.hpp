@@ -1,4 +1,4 @@
-// Sums of numbers, in rule 8's three reduction modes. 16-bit floats are widened as a row's are.
+// Sums of numbers, in section 8's three reduction modes. 16-bit floats are widened as a row's are.
 //
 // The exact sum splits numbers into slices so narrow that float64 adds the slices of a block without rounding, so
 // only the few sums of a block become integers.

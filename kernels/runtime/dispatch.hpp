@@ -54,7 +54,7 @@ enum class SoftmaxFunction { kSoftmax, kLogSoftmax, kLogSumExp };
 void softmax_rows(const Kernels& kernels, SoftmaxFunction function, const Batch& batch, const RowParams* params,
                   Reduction reduction, int threads, void* target, uint8_t* status);
 
-// The kept sets of a batch in rule 3's order, concatenated.
+// The kept sets of a batch in section 3's order, concatenated.
 struct KeptSets {
   std::vector<int64_t> tokens;
   std::vector<float> logits;

@@ -10,7 +10,7 @@ namespace fastsample {
 // Every operation must round to its own type, which the x87 unit does not do.
 static_assert(FLT_EVAL_METHOD == 0, "compile without -mfpmath=387 and the like");
 
-// What a stage does with its value (rule 5). params/ops.py has the same codes, and params/table.py says which
+// What a stage does with its value (section 5). params/ops.py has the same codes, and params/table.py says which
 // parameter uses which: kernels know no filter by name.
 enum class Op : uint8_t {
   kEnd = 0,
@@ -28,10 +28,10 @@ constexpr int kMaxStages = 16;
 // The tokens that a penalty counts; n >= 0 means the last n of prompt and output.
 enum Scope : int64_t { kPromptAndOutput = -1, kPrompt = -2, kOutput = -3 };
 
-// How masses are represented and added (rule 8).
+// How masses are represented and added (section 8).
 enum Reduction : int32_t { kExact = 0, kFixed = 1, kFast = 2 };
 
-// One row's parameters, not yet rounded to float32 (rule 1). engines/plan.py builds arrays of it under the
+// One row's parameters, not yet rounded to float32 (section 1). engines/plan.py builds arrays of it under the
 // name PLAN: change the two layouts together.
 struct RowParams {
   double temperature;
@@ -75,7 +75,7 @@ constexpr int64_t kSpan = 4;
 // Arrays are read and written in full vectors, of up to 16 lanes: each ends with as many unused items.
 constexpr int64_t kPadding = 16;
 
-// What rule 2 does to one token, mask aside.
+// What section 2 does to one token, mask aside.
 struct TokenEdit {
   int64_t token;
   float bias;
@@ -84,7 +84,7 @@ struct TokenEdit {
   bool repeated;
 };
 
-// The logits processors of one row (rule 2).
+// The logits processors of one row (section 2).
 struct RowProcessors {
   const uint8_t* allowed;     // a byte for each token, or null
   const char* allowed_bits;   // a bit for each token, lowest first, or null
@@ -96,7 +96,7 @@ struct RowProcessors {
   float presence_penalty;
 };
 
-// The three distributions that log-probabilities can be of (rule 7).
+// The three distributions that log-probabilities can be of (section 7).
 enum LogprobsMode : int32_t { kRaw = 0, kTempered = 1, kProcessed = 2 };
 
 // Where the log-probabilities of one mode are written.
@@ -143,7 +143,7 @@ struct Numbers {
   DType dtype;
 };
 
-// The fixed order of rule 8 adds in blocks of so many numbers.
+// The fixed order of section 8 adds in blocks of so many numbers.
 constexpr int64_t kRuleBlock = 4096;
 
 // A sum without rounding, in units of 2^-1074, the smallest float64 above 0: digit i counts 2^(32 i). Digits
@@ -157,7 +157,7 @@ struct ExactSum {
 
 // Sums of numbers, for one instruction set.
 struct Sums {
-  // Writes the sum of each block of kRuleBlock, in rule 8's order.
+  // Writes the sum of each block of kRuleBlock, in section 8's order.
   void (*fixed)(const Numbers& numbers, double* totals);
   // In the fastest order, in float32 (float64 for float64).
   double (*fast)(const Numbers& numbers);
@@ -170,7 +170,7 @@ struct Kernels {
   // for the vocabulary and two blocks is always enough.
   Status (*sample)(const Logits& logits, const RowProcessors& processors, const RowParams& params,
                    Reduction reduction, Workspace& work, const RowOutput& out);
-  // Leaves `count` keys in work.keys, in rule 3's order, and their masses in work.masses. Needs capacity for
+  // Leaves `count` keys in work.keys, in section 3's order, and their masses in work.masses. Needs capacity for
   // the vocabulary and two blocks.
   Status (*kept_set)(const Logits& logits, const RowProcessors& processors, const RowParams& params,
                      Workspace& work, int64_t* count);

@@ -1,5 +1,5 @@
-// Rule 5's BAND op: the tokens whose exponent y is nearest to its mean c. It can drop the top token, so its result is
-// always listed.
+// Section 5's BAND op: the tokens whose exponent y is nearest to its mean c. It can drop the top token, so its result
+// is always listed.
 #pragma once
 
 #include "sampling/kept_sums.hpp"

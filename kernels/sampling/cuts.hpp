@@ -123,7 +123,7 @@ inline uint64_t select_cut(KeyMasses candidates, int64_t count, uint64_t need, K
 
 // ---- order: only for keys that are returned to a caller -------------------------------------------------
 
-// Sorts keys in ascending token into rule 3's order; `scratch` is as long. A radix sort by digits of the logit,
+// Sorts keys in ascending token into section 3's order; `scratch` is as long. A radix sort by digits of the logit,
 // the lowest first; each pass is stable, so equal logits stay in ascending token.
 inline void radix_sort(uint64_t* keys, uint64_t* scratch, int64_t count) {
   constexpr int kDigits = 256;

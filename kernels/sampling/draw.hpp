@@ -1,4 +1,4 @@
-// Rules 6 and 8: the draw from a kept set whose masses are computed, integers or floats.
+// Sections 6 and 8: the draw from a kept set whose masses are computed, integers or floats.
 #pragma once
 
 #include "math/philox.hpp"

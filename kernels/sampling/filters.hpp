@@ -1,5 +1,5 @@
-// Rule 5: the stages in their order. All ops but BAND keep the first tokens of rule 3's order, so each is a cut, and
-// no token is sorted.
+// Section 5: the stages in their order. All ops but BAND keep the first tokens of section 3's order, so each is a cut,
+// and no token is sorted.
 #pragma once
 
 #include "sampling/band.hpp"
@@ -43,7 +43,7 @@ inline void filter_mass(KeptSet& kept, float share) {
 
 constexpr float kNoThreshold = -kInfinity;
 
-// Rule 5's a and b.
+// Section 5's a and b.
 inline double log2_of(float share) { return natural_log(static_cast<double>(share)) * kLog2E - 0x1p-19; }
 inline double log2_of_total(KeptSet& kept) {
   compute_integer_masses(kept);

@@ -1,4 +1,4 @@
-// The kept set as it passes through the stages of rule 5, and its masses.
+// The kept set as it passes through the stages of section 5, and its masses.
 #pragma once
 
 #include "math/float_mass.hpp"

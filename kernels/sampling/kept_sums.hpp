@@ -1,4 +1,4 @@
-// Exact sums over a kept set for rule 5: the deviation of its logits, and the mean exponent of its tokens. They are
+// Exact sums over a kept set for section 5: the deviation of its logits, and the mean exponent of its tokens. They are
 // integers, so their order does not matter.
 #pragma once
 
@@ -46,7 +46,7 @@ inline uint64_t sum_lanes(Vector lanes) {
   return sum;
 }
 
-// S1 and S2 of rule 5, where d = high * 2^10 + low. So many vectors are added in 32 bits a lane: then high, low
+// S1 and S2 of section 5, where d = high * 2^10 + low. So many vectors are added in 32 bits a lane: then high, low
 // and their products, all below 2^20, cannot overflow.
 class DeviationSums {
  public:
@@ -95,7 +95,7 @@ class DeviationSums {
   int64_t squares_ = 0;
 };
 
-// E1 and E0 of rule 5.
+// E1 and E0 of section 5.
 class ExponentSums {
  public:
   explicit ExponentSums(Scaling scaling) : scaling_(scaling) {}

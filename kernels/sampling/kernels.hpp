@@ -9,7 +9,7 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// Rule 1 rounds T to float32 first: 1e-50 is 0.
+// Section 1 rounds T to float32 first: 1e-50 is 0.
 inline bool is_greedy(const RowParams& params) { return static_cast<float>(params.temperature) == 0.0f; }
 
 // Scans with the maxima that the stages, and a list of `top_count` tokens, will need.
@@ -44,7 +44,7 @@ inline Distribution kept_distribution(const KeptSet& kept) {
   return {kept.row, kept.reduction, kept.scaling, 1.0, log_total, cut, kept.highest, true};
 }
 
-// Writes the modes that are of the row after rule 2 (tempered, processed), or those of the row before it (raw).
+// Writes the modes that are of the row after section 2 (tempered, processed), or those of the row before it (raw).
 inline void write_row_modes(const Row& row, Workspace& work, float top, int64_t token, const RowParams& params,
                             Reduction reduction, const Distribution& processed, bool raw,
                             const RowOutput& out) {

@@ -1,4 +1,4 @@
-// Rule 7: log-probabilities, ranks and top tokens of the three distributions.
+// Section 7: log-probabilities, ranks and top tokens of the three distributions.
 #pragma once
 
 #include "sampling/filters.hpp"
@@ -58,7 +58,7 @@ inline Distribution greedy_distribution(const Row& row, float top, uint64_t key)
   return {row, kExact, {top, 1.0f}, 0.0, log_of(kTopMass), key, key, true};
 }
 
-// Writes the first `count` keys of the row to work.keys, in rule 3's order; tokens at -inf are last, by token.
+// Writes the first `count` keys of the row to work.keys, in section 3's order; tokens at -inf are last, by token.
 inline void list_top_keys(const Row& row, Workspace& work, float top, int64_t count) {
   KeptSet top_set = all_tokens(row, work, {top, 1.0f}, 1, kExact);
   keep_first(top_set, count);

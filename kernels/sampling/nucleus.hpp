@@ -1,5 +1,5 @@
-// Rule 5's MASS op in each reduction: the mass that the nucleus must reach, and the cut where it does. The
-// reduction fixed adds float masses in rule 3's order; a search by integer masses finds the same cut unless the
+// Section 5's MASS op in each reduction: the mass that the nucleus must reach, and the cut where it does. The
+// reduction fixed adds float masses in section 3's order; a search by integer masses finds the same cut unless the
 // sum is very close to the target there.
 #pragma once
 
@@ -28,7 +28,7 @@ inline uint64_t as_integer_target(double need) {
   return floor + (static_cast<double>(floor) < units);
 }
 
-// Whether float64 sums in rule 3's order are exact down to the cut, and so give the cut that integer masses give.
+// Whether float64 sums in section 3's order are exact down to the cut, and so give the cut that integer masses give.
 // They are if each token has a float mass of at least 2^-17, since the integer mass is then 2^40 times that, and
 // if float64 can represent their sums, all below `need` plus the cut's own mass. Masses can rise where logits
 // fall, but none before the cut is less than half the cut's.
@@ -48,7 +48,7 @@ inline bool is_certain(double total, double value, double slack, double need) {
   return total - value + slack < need && need <= total - slack;
 }
 // A bound on the rounding error of a float64 sum over `count` tokens: half a unit in the last place of the total
-// for each in rule 3's order, fewer by lanes and spans; and a quarter more.
+// for each in section 3's order, fewer by lanes and spans; and a quarter more.
 inline double sum_slack(const KeptSet& kept, int64_t count) {
   return 1.25 * 0x1p-53 * kept.float_total * static_cast<double>(count + 4096);
 }

@@ -1,4 +1,4 @@
-// Rule 2: builds, from a caller's mask, bias and token histories, the logits processors of a row. It takes time for
+// Section 2: builds, from a caller's mask, bias and token histories, the logits processors of a row. It takes time for
 // the tokens that they name only; the row itself is never copied.
 #pragma once
 

@@ -8,7 +8,7 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// Rule 1: an exponent field of 0 (denormal, -0) is +0.
+// Section 1: an exponent field of 0 (denormal, -0) is +0.
 inline float read(float logit) { return logit < kSmallestNormal && logit > -kSmallestNormal ? 0.0f : logit; }
 
 inline float load_one(const char* source) {
@@ -59,7 +59,7 @@ inline Floats widen_float16(const char* source) {
 #endif
 }
 
-// Rule 2 after the mask. The result of every operation is read as rule 1 reads an input.
+// Section 2 after the mask. The result of every operation is read as section 1 reads an input.
 inline float edited(float logit, const TokenEdit& edit, const RowProcessors& a) {
   float x = read(read(logit) + edit.bias);
   if (x == -kInfinity) return x;

@@ -8,10 +8,10 @@ namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
 
-// Lower than rule 4's -64: probabilities keep their relative precision down to 2^-126.
+// Lower than section 4's -64: probabilities keep their relative precision down to 2^-126.
 constexpr float kMinNormalExponent2 = -126.0f;
 
-// The float mass of a token whose 2^y is v: rule 4's y is at least -64, and the mass of -inf is 0.
+// The float mass of a token whose 2^y is v: section 4's y is at least -64, and the mass of -inf is 0.
 FASTSAMPLE_INLINE Power<Pack> mass_power(const Power<Pack>& v, const Pack& y, const Pack& logits) {
   constexpr float kLowestHalf = 0x1p-65f;
   Power<Pack> mass = v;

@@ -1,4 +1,4 @@
-// The total mass of a kept set in each reduction (rule 8).
+// The total mass of a kept set in each reduction (section 8).
 #pragma once
 
 #include "sampling/kept_set.hpp"
@@ -16,7 +16,7 @@ inline void write_float_masses(const KeptSet& kept) {
   }
 }
 
-// The listed tokens from `start` on that are in one block of rule 8: where they end, and their mass.
+// The listed tokens from `start` on that are in one block of section 8: where they end, and their mass.
 struct RuleBlock {
   int64_t end;
   float mass;

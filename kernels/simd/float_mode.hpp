@@ -1,4 +1,4 @@
-// The floating-point mode that rule 1 requires. Only files that are compiled once include this; kernels run inside
+// The floating-point mode that section 1 requires. Only files that are compiled once include this; kernels run inside
 // the mode that they set.
 #pragma once
 

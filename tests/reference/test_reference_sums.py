@@ -14,7 +14,7 @@ from tests.support.number_arrays import DTYPES, bits, by_fractions, kinds, sprea
 
 
 def number_by_number(values: np.ndarray) -> float:
-    """Rule 8's fixed order, as its sentence says it."""
+    """Section 8's fixed order, as its sentence says it."""
     kind = np.float64 if values.dtype == np.float64 else np.float32
     total = 0.0
     for first in range(0, values.size, 4096):

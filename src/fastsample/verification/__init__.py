@@ -1,4 +1,4 @@
-"""`verify`: check on this machine that results depend on the inputs of rule 9 alone.
+"""`verify`: check on this machine that results depend on the inputs of section 9 alone.
 
 Cases (`cases`, `rows`) are checked on every backend (`backends`, `calls`) by each of the
 `invariants`, and `comparison` compares the results with the reference's; `run` does so until the

@@ -1,4 +1,4 @@
-"""The invariants of rule 9, as a table: for each the results that must equal the reference's."""
+"""The invariants of section 9: for each the results that must equal the reference's."""
 
 from __future__ import annotations
 

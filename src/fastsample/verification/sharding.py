@@ -1,7 +1,7 @@
 """Shards and permutations of the vocabulary, merged and undone here by the rule.
 
-Shards are merged as rule 6 says: the largest logit of all, each shard's integer masses relative to
-it, the filters in the order of (logit, token), and a draw from the sum.
+Shards are merged as section 6 says: the largest logit of all, each shard's integer masses relative
+to it, the filters in the order of (logit, token), and a draw from the sum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEW = 8
 
 
 def uniforms(rng: dict[str, int], count: int) -> list[int]:
-    """Return U of rule 6 for draws on successive streams."""
+    """Return U of section 6 for draws on successive streams."""
     streams: Any = np.arange(rng["stream"], rng["stream"] + count, dtype=np.uint64)
     counter = (rng["position"] % 2**32, rng["position"] >> 32, streams, 0)
     key = (rng["seed"] % 2**32, rng["seed"] >> 32)

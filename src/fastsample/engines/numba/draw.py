@@ -1,4 +1,4 @@
-"""Rule 6 in loops: random numbers by counter, and the token under each."""
+"""Section 6 in loops: random numbers by counter, and the token under each."""
 
 from __future__ import annotations
 

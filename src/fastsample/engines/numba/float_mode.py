@@ -1,6 +1,6 @@
 """The processor's float mode: the default one during a call, whatever mode is set.
 
-Rule 1: other libraries may switch on flush-to-zero or another rounding, and no token may change.
+Section 1: other libraries may switch on flush-to-zero or another rounding, and no token may change.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def one_nan(total: float) -> float:
 
 
 def fixed(values: NDArray[Any]) -> float:
-    """Sum numbers in rule 8's fixed order: float32 (float64 for float64), blocks in float64.
+    """Sum numbers in section 8's fixed order: float32 (float64 for float64), blocks in float64.
 
     Examples
     --------
