@@ -66,7 +66,9 @@ def make_plan(n_rows: int, **settings: Any) -> np.ndarray:
     """One record for each row; each setting one for all rows or, numbers, one per row."""
     plan = np.zeros(n_rows, dtype=PLAN_LAYOUT)
     choices = {**DEFAULTS, **settings}
-    write_stages(plan, choices.pop("stages"), choices)
+    stages = choices.pop("stages")
+    lists = {name: np.array(value) for name, value in choices.items() if isinstance(value, list)}
+    write_stages(plan, stages, choices | lists)
     for name, value in choices.items():
         if name not in FILTERS_OFF:
             plan[name] = SCOPE_CODES[value] if isinstance(value, str) else value

@@ -43,8 +43,8 @@ class Batch:
         if len(self.sequences) != n_rows:
             raise ValueError(
                 f"`logits` must have {len(self.sequences)} rows, one for each sequence, got "
-                f"{n_rows} (choose the sequences of the rows with sequences=[...], or start again "
-                "with reset())"
+                f"{n_rows} (choose the sequences of the rows with sequences=[...]; a Sampler made "
+                "from a list takes more with add(), another starts again with reset())"
             )
 
     def write_positions(self) -> None:

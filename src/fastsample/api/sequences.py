@@ -154,9 +154,10 @@ class SequenceTable:
             return list(self._sequences.values())
         unknown = [number for number in ids if number not in self._sequences]
         if unknown:
+            way_out = "; add() makes one" if self.is_dynamic else ""
             raise ValueError(
                 f"`sequences` must hold numbers of sequences, got {unknown[0]} (`ids` has the "
-                f"numbers of all {len(self._sequences)}; add() makes one)"
+                f"numbers of all {len(self._sequences)}{way_out})"
             )
         if len(set(ids)) < len(ids):
             twice = next(number for number in ids if ids.count(number) > 1)
