@@ -60,9 +60,10 @@ def _mask(mask: Any, rows: Rows) -> NDArray[Any]:
     if array.dtype == np.int32:
         array = array.view(np.uint32)
     if array.dtype not in (np.bool_, np.uint32):
+        cast = "bool()" if is_tensor(mask) else "astype(bool)"
         raise TypeError(
             f"`mask` must be bool, or int32 with a bit per token, got {array.dtype} "
-            "(pass `mask.astype(bool)`)"
+            f"(pass `mask.{cast}`)"
         )
     require_mask_shape(array.shape, rows, is_bits=array.dtype == np.uint32)
     return np.ascontiguousarray(array[None] if array.ndim == 1 else array)

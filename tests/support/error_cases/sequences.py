@@ -230,6 +230,11 @@ ERROR_CASES = [
     ),
     of_one(lambda s: s.reset(-1), ValueError, "`position` must be in [0, 2**64), got -1 ("),
     of_one(
+        lambda s: s(ROW, sequences=7),
+        ValueError,
+        "`sequences` must hold numbers of sequences, got 7 (`ids` has the numbers of all 1)",
+    ),
+    of_one(
         call_with_another_number_of_rows,
         ValueError,
         "`logits` must have 4 rows, one for each sequence, got 2 (choose the sequences of",

@@ -48,6 +48,9 @@ def tensor_error_cases() -> list[ErrorCase]:
         rows_error(
             "mask", ones.to("meta").bool(), TypeError, "be on the CPU, got a tensor on meta (pas"
         ),
+        tensor_error(
+            "mask", ones, "bool, or int32 with a bit per token, got float32 (pass `mask.bool()`)"
+        ),
         rows_error(
             "bias", (ones, ones), TypeError, "hold lists of integers, got Tensor of shape (3,)"
         ),
