@@ -91,7 +91,7 @@ def test_a_narrow_terminal_cuts_no_name(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_every_variant_is_listed_with_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_page, "verify", of_one_case(HONEST))
-    page = words(run("--ways").stdout)
+    page = words(run("--backends").stdout)
     assert page.count("{reference, 1, 2, 3, 4, 5}") == 2
     for group in ("1, 2, 3, 8}", "in halves, backwards", "backwards, unaligned and read-only}"):
         assert group in page

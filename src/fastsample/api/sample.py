@@ -197,8 +197,7 @@ def sample(
         frequency_scope,
         presence_scope,
     )
-    is_array = type(logits) is np.ndarray
-    torch = not is_array and is_tensor(logits)
+    torch = type(logits) is not np.ndarray and is_tensor(logits)
     device_engine = None
     if torch and not (engine is None and logits.is_cpu):
         device_engine = _device_engine(logits, engine, on_invalid)
@@ -207,20 +206,9 @@ def sample(
         and seed is not None
         and mask is bias is prompt is output is n is valid_vocab is logprobs is out is None
     ):
-        try:
-            draw = _prepare(
-                engine, isa, n_threads, reduction, logprobs_mode, on_invalid, stages, *values
-            )
-        except (TypeError, ValueError, RuntimeError):
-            draw = None  # the general path reports the error
-        drawn: Any = None
-        if draw is not None and is_array:
-            drawn = draw(logits, seed, position, 0 if stream is None else stream)
-        if draw is not None and drawn is None:
-            memory = memory_of_tensor(logits) if torch else memory_of_logits(logits)[0]
-            drawn = draw(memory, seed, position, 0 if stream is None else stream, True)
-            if drawn is not None and torch:
-                drawn = [as_caller_array(one, torch=True) for one in drawn]
+        options = (engine, isa, n_threads, reduction, logprobs_mode, on_invalid, stages)
+        place = (seed, position, 0 if stream is None else stream)
+        drawn = _draw_prepared(logits, torch, place, (*options, *values))
         if drawn is not None:
             tokens, kept_count, status = drawn
             return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
@@ -283,6 +271,25 @@ def sample(
         out_memory[...] = buffers.tokens.reshape(shape)
         tokens = out
     return make_result(buffers, rows, seed, tokens, logprob_request)
+
+
+def _draw_prepared(
+    logits: Any, torch: bool, place: tuple[Any, Any, Any], settings: tuple[Any, ...]
+) -> Any:
+    """Draw by a prepared call: token, kept count and status; None where there is none."""
+    try:
+        draw = _prepare(*settings)
+    except (TypeError, ValueError, RuntimeError):
+        return None  # the general path reports the error
+    if draw is None:
+        return None
+    drawn = None if torch else draw(logits, *place)
+    if drawn is None:
+        memory = memory_of_tensor(logits) if torch else memory_of_logits(logits)[0]
+        drawn = draw(memory, *place, True)
+        if drawn is not None and torch:
+            drawn = tuple(as_caller_array(one, torch=True) for one in drawn)
+    return drawn
 
 
 def _device_engine(tensor: Any, engine: Any, on_invalid: Any) -> str | None:

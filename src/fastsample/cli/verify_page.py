@@ -35,8 +35,8 @@ def verify_command(
     seed: Annotated[
         int | None, typer.Option(help="Makes the random cases; a fresh one if left out.")
     ] = None,
-    ways: Annotated[
-        bool, typer.Option("--ways", help="List all backends and variants, by equal results.")
+    backends: Annotated[
+        bool, typer.Option("--backends", help="List all backends and variants, by equal results.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON, and nothing else.")
@@ -51,7 +51,9 @@ def verify_command(
     report = verify(logits, quick=quick, minutes=minutes, seed=seed, progress=progress)
     if progress is not None:
         typer.echo(f"\r{'':40}\r", err=True, nl=False)
-    text = json.dumps(report.as_dict(), indent=2) if as_json else page(report, ways)
+    text = (
+        json.dumps(report.as_dict(), indent=2) if as_json else page(report, lists_backends=backends)
+    )
     typer.echo(text)
     if not report.ok:
         raise typer.Exit(1)
@@ -62,14 +64,14 @@ def print_progress(share: float, tokens: int) -> None:
     typer.echo(f"\r{share:4.0%}, {tokens:,} tokens compared ", err=True, nl=False)
 
 
-def page(report: Report, ways: bool = False) -> str:
+def page(report: Report, lists_backends: bool = False) -> str:
     """Return the page: invariants, mismatches, baselines, environment, and the verdict last.
 
     It is as wide as the terminal, but for the lines of invariants, which are never broken.
     """
     broken, common = [line for line in report.invariants if not line.ok], wrong_backend(report)
-    grouped = report.invariants if ways else broken
-    if common and not ways:  # Its results in the first line say enough.
+    grouped = report.invariants if lists_backends else broken
+    if common and not lists_backends:  # Its results in the first line say enough.
         grouped = [line for line in broken if line.invariant == broken[0].invariant]
     text = [*invariant_lines(report)]
     text += section("Backends and variants by equal results", map(groups_of, grouped))
