@@ -288,38 +288,62 @@ def solve_fixed(question: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- later filters
 
 FILTER_ROWS = ("bell", "nine values", "bell x 16", "masked 1 in 10", "peak", "any bits", "constant")
-LATER_FILTERS: tuple[dict[str, Any], ...] = (
-    {"top_n_sigma": 1.0},
-    {"top_n_sigma": 0.3, "temperature": 0.5},
-    {"top_n_sigma": 2.0, "temperature": 1.5, "stages": ("temperature", "top_n_sigma")},
-    {"top_n_sigma": 1e30},
-    {"top_n_sigma": 1.0, "top_k": 30, "stages": ("top_k", "top_n_sigma"), "min_keep": 3},
-    {"epsilon_cutoff": 3e-4},
-    {"epsilon_cutoff": 0.02, "temperature": 0.7, "top_k": 50},
-    {"epsilon_cutoff": 1.0, "min_keep": 4},
-    {"epsilon_cutoff": 0.01, "top_p": 0.8, "stages": ("epsilon_cutoff", "top_p")},
-    {"typical_p": 0.0},
-    {"typical_p": 0.2},
-    {"typical_p": 0.9, "temperature": 1.3},
-    {"typical_p": 0.5, "min_keep": 20},
-    {
-        "typical_p": 0.3,
-        "temperature": 0.6,
-        "top_p": 0.9,
-        "min_p": 0.2,
-        "stages": ("typical_p", "temperature", "top_p", "min_p"),
-    },
-    {"typical_p": 0.4, "top_k": 5, "stages": ("typical_p", "top_k")},
-    {"typical_p": 0.7, "top_n_sigma": 3.0, "epsilon_cutoff": 1e-3, "temperature": 0.9},
-    {"typical_p": 0.6, "presence_penalty": 0.5, "repetition_penalty": 1.2, "top_n_sigma": 1.5},
+LATER_FILTERS: tuple[tuple[dict[str, Any], ...], ...] = (
+    (
+        {"top_n_sigma": 1.0},
+        {"top_n_sigma": 0.3, "temperature": 0.5},
+        {"top_n_sigma": 2.0, "temperature": 1.5, "stages": ("temperature", "top_n_sigma")},
+        {"top_n_sigma": 1e30},
+        {"top_n_sigma": 1.0, "top_k": 30, "stages": ("top_k", "top_n_sigma"), "min_keep": 3},
+        {"epsilon_cutoff": 3e-4},
+        {"epsilon_cutoff": 0.02, "temperature": 0.7, "top_k": 50},
+        {"epsilon_cutoff": 1.0, "min_keep": 4},
+        {"epsilon_cutoff": 0.01, "top_p": 0.8, "stages": ("epsilon_cutoff", "top_p")},
+        {"typical_p": 0.0},
+        {"typical_p": 0.2},
+        {"typical_p": 0.9, "temperature": 1.3},
+        {"typical_p": 0.5, "min_keep": 20},
+        {
+            "typical_p": 0.3,
+            "temperature": 0.6,
+            "top_p": 0.9,
+            "min_p": 0.2,
+            "stages": ("typical_p", "temperature", "top_p", "min_p"),
+        },
+        {"typical_p": 0.4, "top_k": 5, "stages": ("typical_p", "top_k")},
+        {"typical_p": 0.7, "top_n_sigma": 3.0, "epsilon_cutoff": 1e-3, "temperature": 0.9},
+        {"typical_p": 0.6, "presence_penalty": 0.5, "repetition_penalty": 1.2, "top_n_sigma": 1.5},
+    ),
+    (
+        {"top_a": 0.2},
+        {"top_a": 0.04, "temperature": 0.7, "top_k": 50},
+        {"top_a": 1.0, "min_keep": 4},
+        {
+            "top_a": 0.5,
+            "temperature": 1.5,
+            "top_p": 0.8,
+            "stages": ("top_a", "temperature", "top_p"),
+        },
+        {"top_a": 1e-4, "temperature": 0.8, "top_p": 0.95, "min_p": 0.02},
+        {"top_a": 0.3, "typical_p": 0.9, "stages": ("typical_p", "top_a")},
+        {"top_a": 0.9, "top_n_sigma": 3.0, "epsilon_cutoff": 1e-3, "presence_penalty": 0.5},
+    ),
 )
+"""A group of settings for each time that filters were added: each goes with every kind of row.
+
+Cases are numbered through the groups, so a group that has cases must not change. The size of a new
+one has no factor in common with 60, so that each of its settings meets every size and dtype.
+"""
 
 
 def filter_questions() -> list[dict[str, Any]]:
     """Every kind of row under every settings; sizes, dtypes and the rest in turn."""
     questions = []
     for n, (recipe, settings) in enumerate(
-        (recipe, settings) for recipe in FILTER_ROWS for settings in LATER_FILTERS
+        (recipe, settings)
+        for group in LATER_FILTERS
+        for recipe in FILTER_ROWS
+        for settings in group
     ):
         number, size = 900 + n, REQUEST_SIZES[n % len(REQUEST_SIZES)]
         row = {"recipe": recipe, "size": size, "seed": number, "dtype": DTYPES[n % 3]}

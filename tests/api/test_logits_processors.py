@@ -285,6 +285,7 @@ FIELDS: dict[str, Any] = {
     "typical_p": 0.3,
     "epsilon_cutoff": 0.02,
     "top_n_sigma": 0.5,
+    "top_a": 0.9,
     "seed": 2**40,
     "repetition_penalty": 3.0,
     "frequency_penalty": 3.0,

@@ -32,6 +32,7 @@ OTHER: dict[str, Any] = {
     "typical_p": 0.3,
     "epsilon_cutoff": 0.2,
     "top_n_sigma": 0.5,
+    "top_a": 0.9,
     "seed": 6,
     "repetition_penalty": 1.0,
     "frequency_penalty": -0.5,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 
 from fastsample.engines import reference
 from fastsample.engines.reference.filters import center, deviation
-from fastsample.params.ops import Op
-from fastsample.params.table import BY_NAME
 from fastsample.verification.flush import flushing
 from tests.support import reference_rows
 from tests.support.goodness_of_fit import softmax64
@@ -110,17 +106,52 @@ def test_epsilon_cutoff_looks_at_the_tokens_kept_so_far() -> None:
 def test_a_share_up_to_two_to_the_minus_60_keeps_all() -> None:
     row = np.array([0.0, -1e30], F32)
     above = float(np.nextafter(F32(2.0**-60), F32(1)))
-    for name in ("min_p", "epsilon_cutoff"):
+    for name in ("min_p", "epsilon_cutoff", "top_a"):
         assert kept(row, **{name: 2.0**-60}) == [0, 1]
         assert kept(row, **{name: above}) == [0]
 
 
-def test_threshold_of_top_share_by_hand() -> None:
-    """0.3 and 0.2 against 0.5 squared, and against 1.1 times that and more."""
-    op = replace(BY_NAME["epsilon_cutoff"], op=Op.THRESHOLD_OF_TOP_SHARE)
-    with mock.patch.dict(BY_NAME, {"epsilon_cutoff": op}):
-        found = [kept(of(0.5, 0.3, 0.2), epsilon_cutoff=v) for v in (0.8, 0.81, 1.0)]
-    assert found == [[0, 1, 2], [0, 1], [0, 1]]
+# ---------------------------------------------------------------- top_a
+
+
+@pytest.mark.parametrize(
+    ("a", "tokens"),
+    [(0.0, [0, 1, 2]), (0.078, [0, 1, 2]), (0.079, [0, 1]), (0.234, [0, 1]), (0.235, [1])],
+)
+def test_top_a_by_hand(a: float, tokens: list[int]) -> None:
+    """0.8 squared is 0.64: 0.05 is 0.0781 times that, and 0.15 is 0.2344 times."""
+    assert kept(of(0.15, 0.8, 0.05), top_a=a) == tokens
+
+
+def test_top_a_keeps_its_border_and_ties() -> None:
+    """0.125 is half of 0.5 squared, and 0.2 is 0.8 times that."""
+    row = of(0.125, 0.5, 0.125, 0.25)
+    assert kept(row, top_a=0.5) == [0, 1, 2, 3]
+    assert kept(row, top_a=0.501) == [1, 3]
+    assert kept(of(0.5, 0.3, 0.2), top_a=0.8) == [0, 1, 2]
+    assert kept(of(0.5, 0.3, 0.2), top_a=0.81) == [0, 1]
+
+
+def test_top_a_keeps_the_top_tokens_and_min_keep() -> None:
+    assert kept(of(0.01, 0.495, 0.495), top_a=1.0) == [1, 2]
+    found = reference_rows.kept_set(of(0.15, 0.8, 0.05), top_a=1.0, min_keep=2)[0]
+    assert found.tolist() == [0, 1]
+
+
+def test_top_a_keeps_all_of_a_flat_row() -> None:
+    """No probability is below the square of the largest one there."""
+    assert kept(np.zeros(1000), top_a=1.0) == [*range(1000)]
+
+
+def test_top_a_looks_at_the_tokens_kept_so_far_at_the_temperature() -> None:
+    """Of 0.5 and 0.3 alone 0.3 has 0.375, 0.96 times 0.625 squared."""
+    row = of(0.5, 0.3, 0.2)
+    assert kept(row, top_k=2, top_a=0.97) == [0]
+    assert kept(row, top_a=0.97, top_k=2) == [0, 1]
+    hot = of(0.81, 0.18, 0.01)  # at temperature 2: 0.9, 0.424 and 0.1 of 1.424
+    assert kept(hot, top_a=0.2) == [0, 1]
+    assert kept(hot, temperature=2.0, top_a=0.17) == [0, 1, 2]
+    assert kept(hot, temperature=2.0, top_a=0.18) == [0, 1]
 
 
 # ---------------------------------------------------------------- typical_p
@@ -175,6 +206,7 @@ def test_stages_after_typical_p_see_a_row_without_what_it_dropped() -> None:
         {"top_p": 0.4},
         {"min_p": 0.98},
         {"epsilon_cutoff": 0.02},
+        {"temperature": 0.05, "top_a": 0.9},
         {"top_n_sigma": 1.0},
         {"temperature": 2.0, "top_p": 0.4, "min_p": 0.98},
     ):
@@ -222,7 +254,7 @@ def test_the_largest_sums_of_a_mean_fit_64_bits(y: float, mass: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"top_n_sigma": 1.0}, {"epsilon_cutoff": 1.0}, {"typical_p": 0.5}]
+    "values", [{"top_n_sigma": 1.0}, {"epsilon_cutoff": 1.0}, {"top_a": 1.0}, {"typical_p": 0.5}]
 )
 def test_a_denormal_gap_is_no_gap(values: dict[str, float]) -> None:
     """Logits that differ by 2**-127 are one apart in no mode of the processor, or in both."""
@@ -238,7 +270,7 @@ def test_filters_are_skipped_at_temperature_0() -> None:
     assert seen.tokens.tolist() == [3]
 
 
-@pytest.mark.parametrize("name", ["top_n_sigma", "epsilon_cutoff", "typical_p"])
+@pytest.mark.parametrize("name", ["top_n_sigma", "epsilon_cutoff", "top_a", "typical_p"])
 def test_the_reduction_does_not_change_what_a_filter_keeps(name: str) -> None:
     rng = np.random.default_rng(4)
     for share in (0.001, 0.2, 0.9):
@@ -298,6 +330,23 @@ def test_kept_sets_are_those_of_transformers(name: str, warper: str) -> None:
             differing += 1
             assert at_a_border(name, row, value, other)
     assert differing <= 3
+
+
+def test_kept_sets_are_those_of_top_a_in_float64() -> None:
+    """No package of the tests has this filter."""
+    rng = np.random.default_rng(8)
+    differing = removed = 0
+    for row in random_rows(300):
+        value = float(F32(rng.uniform(0, 1)))
+        shares = softmax64(row)
+        border = value * shares.max() ** 2
+        found = set(kept(row, top_a=value))
+        other = found ^ set(np.flatnonzero(shares >= border).tolist())
+        differing += bool(other)
+        removed += len(found) < len(row)
+        assert all(abs(shares[token] / border - 1) < 1e-5 for token in other)
+    assert differing <= 3
+    assert removed > 100
 
 
 def test_kept_sets_are_those_of_top_n_sigma_in_float64() -> None:

@@ -47,6 +47,7 @@ CHAINS: tuple[dict[str, Any], ...] = (
     {"top_k": 40, "top_p": 0.9, "stages": ("top_p", "temperature", "top_k"), "temperature": 0.7},
     {"top_k": 3, "min_keep": 5000, "top_p": 0.5},
     {"epsilon_cutoff": 3e-4},
+    {"top_a": 0.04, "temperature": 0.7},
     {"top_n_sigma": 1.5, "temperature": 0.8, "top_p": 0.9},
     {"typical_p": 0.3, "temperature": 0.7, "min_keep": 20},
     {"top_k": 200, "typical_p": 0.5, "epsilon_cutoff": 0.004, "top_n_sigma": 1.0},

@@ -36,6 +36,7 @@ CHAINS: dict[str, dict[str, Any]] = {
     "min_p": {"min_p": 0.02},
     "late": {**USUAL, "top_k": 300, "stages": ("top_p", "temperature", "min_p", "top_k")},
     "epsilon_cutoff": {"temperature": 0.9, "epsilon_cutoff": 3e-4},
+    "top_a": {"temperature": 0.9, "top_a": 0.04},
     "top_n_sigma": {"top_n_sigma": 1.2, "top_k": 50, "temperature": 0.9},
     "typical_p": {"typical_p": 0.4, "top_p": 0.9, "stages": ("typical_p", "top_p")},
 }

@@ -310,6 +310,7 @@ def test_no_rows() -> None:
         ({"top_p": 0.9}, True, 16),
         ({"min_p": 0.1}, True, 7),
         ({"epsilon_cutoff": 0.1}, True, 8),
+        ({"top_a": 0.1}, True, 8),
         ({"min_p": 0.1, "min_keep": 2}, True, 15),
         ({"top_k": 1_000}, True, 15),
         ({"top_k": 1_000, "top_p": 0.9, "min_p": 0.1, "temperature": 0.8}, False, 36),

@@ -62,6 +62,7 @@ def candidates(
     typical_p: float = 1.0,
     epsilon_cutoff: float = 0.0,
     top_n_sigma: float = 0.0,
+    top_a: float = 0.0,
 ) -> list[Candidate]:
     """List the first `n` tokens of one row, with probabilities before and after the filters.
 
@@ -71,7 +72,7 @@ def candidates(
         One row, as in `sample`.
     n : int
         The number of tokens to list, at least 1; all of a smaller vocabulary.
-    temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff, top_n_sigma
+    temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff, top_n_sigma, top_a
         As in `SamplingParams`.
 
     Returns

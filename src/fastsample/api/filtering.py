@@ -72,6 +72,7 @@ def kept_set(
     typical_p: ArrayLike = 1.0,
     epsilon_cutoff: ArrayLike = 0.0,
     top_n_sigma: ArrayLike = 0.0,
+    top_a: ArrayLike = 0.0,
     mask: Any = None,
     bias: Any = None,
     prompt: Any = None,
@@ -96,7 +97,7 @@ def kept_set(
     logits : array of shape (V,) or (B, V)
         As in `sample`.
     temperature, top_k, top_p, min_p, min_keep : scalar, or one per row, shape (B,)
-    typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
+    typical_p, epsilon_cutoff, top_n_sigma, top_a : scalar, or one per row, shape (B,)
     repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
     repetition_scope, frequency_scope, presence_scope : str or int
     stages : tuple of str
@@ -139,6 +140,7 @@ def filter_logits(
     typical_p: ArrayLike = 1.0,
     epsilon_cutoff: ArrayLike = 0.0,
     top_n_sigma: ArrayLike = 0.0,
+    top_a: ArrayLike = 0.0,
     mask: Any = None,
     bias: Any = None,
     prompt: Any = None,
@@ -163,7 +165,7 @@ def filter_logits(
     ----------
     logits : array of shape (V,) or (B, V)
         As in `sample`. Modified only if `out` shares its memory.
-    temperature, top_k, top_p, min_p, min_keep, typical_p, epsilon_cutoff, top_n_sigma,
+    temperature, top_k, top_p, min_p, min_keep, typical_p, epsilon_cutoff, top_n_sigma, top_a,
     repetition_penalty, frequency_penalty, presence_penalty, repetition_scope, frequency_scope,
     presence_scope, stages, mask, bias, prompt, output, valid_vocab, engine, isa, n_threads
         As in `kept_set`. The temperature affects which tokens are kept; the returned logits are

@@ -40,6 +40,7 @@ def sample(
     typical_p: ArrayLike = 1.0,
     epsilon_cutoff: ArrayLike = 0.0,
     top_n_sigma: ArrayLike = 0.0,
+    top_a: ArrayLike = 0.0,
     seed: ArrayLike | None = None,
     position: ArrayLike | None = None,
     stream: ArrayLike | None = None,
@@ -76,7 +77,7 @@ def sample(
         on the CPU; torch tensors may be on another device, where the tokens then are: see
         docs/gpu.md.
     temperature, top_k, top_p, min_p : scalar, or one per row, shape (B,)
-    typical_p, epsilon_cutoff, top_n_sigma : scalar, or one per row, shape (B,)
+    typical_p, epsilon_cutoff, top_n_sigma, top_a : scalar, or one per row, shape (B,)
         As in `SamplingParams`.
     seed : int or one per row, optional
         In [0, 2**64); int64 of NumPy and torch is read as 64 bits. None draws a fresh seed from the
@@ -186,6 +187,7 @@ def sample(
         temperature,
         top_k,
         top_p,
+        top_a,
         min_p,
         typical_p,
         epsilon_cutoff,

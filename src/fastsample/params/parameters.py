@@ -38,6 +38,9 @@ class SamplingParams:
     top_n_sigma : float
         Finite and >= 0. Keep tokens whose logit is at most this many standard deviations of the
         logits below the top one.
+    top_a : float
+        In [0, 1]. Keep tokens whose probability is at least `top_a` times the square of that of the
+        top token.
     seed : int or None
         In [0, 2**64); int64 of NumPy is read as 64 bits. None draws a fresh one from the system.
     repetition_penalty : float
@@ -77,6 +80,7 @@ class SamplingParams:
     typical_p           1.0       1.0
     epsilon_cutoff      0.0       0.0
     top_n_sigma         0.0       0.0
+    top_a               0.0       0.0
     seed                None      (never)
     repetition_penalty  1.0       1.0
     frequency_penalty   0.0       0.0
@@ -88,11 +92,11 @@ class SamplingParams:
     stages              (below)   ()
     ==================  ========  ==============
 
-    The default order of the stages is
-    ``("top_n_sigma", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff")``.
-    Penalties act before all stages: repetition, frequency, presence. Top tokens are those with the
-    largest logits, ties by ascending token. All values but integers are rounded to float32, and the
-    rounded value must be in range: a top_p of 1 + 1e-9 is 1.
+    The default order of the stages is ``("top_n_sigma", "temperature", "top_k", "top_p", "top_a",
+    "min_p", "typical_p", "epsilon_cutoff")``. Penalties act before all stages: repetition,
+    frequency, presence. Top tokens are those with the largest logits, ties by ascending token. All
+    values but integers are rounded to float32, and the rounded value must be in range: a top_p of
+    1 + 1e-9 is 1.
 
     Examples
     --------
@@ -109,6 +113,7 @@ class SamplingParams:
     typical_p: float = 1.0
     epsilon_cutoff: float = 0.0
     top_n_sigma: float = 0.0
+    top_a: float = 0.0
     seed: int | None = None
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0

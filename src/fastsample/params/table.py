@@ -71,6 +71,13 @@ TYPICAL_P = _share(
     default=1.0,
     op=Op.BAND,
 )
+TOP_A = _share(
+    name="top_a",
+    help="Keep tokens at least this probable, relative to the square of the largest probability.",
+    way_out="a share of the square of the largest probability such as 0.2; 0 is off",
+    default=0.0,
+    op=Op.THRESHOLD_OF_TOP_SHARE,
+)
 EPSILON_CUTOFF = _share(
     name="epsilon_cutoff",
     help="Keep tokens with at least this probability.",
@@ -193,6 +200,7 @@ STAGE_PARAMETERS: tuple[Parameter, ...] = (
     TEMPERATURE,
     TOP_K,
     TOP_P,
+    TOP_A,
     MIN_P,
     TYPICAL_P,
     EPSILON_CUTOFF,
