@@ -74,6 +74,14 @@ def test_padded_rows() -> None:
     assert tokens_of(Sampler(PARAMS, valid_vocab=200), padded) == tokens_of(Sampler(PARAMS))
 
 
+def test_valid_vocab_is_read_once(engine: Engine) -> None:
+    count = np.array(200)
+    sampler = Sampler(PARAMS, valid_vocab=count, engine=engine.name, isa=engine.isa)
+    count[...] = 3
+    copied = sampler.clone()
+    assert tokens_of(sampler) == tokens_of(copied) == tokens_of(Sampler(PARAMS))
+
+
 # ---------------------------------------------------------------- mask, bias, history
 
 

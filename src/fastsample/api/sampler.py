@@ -13,7 +13,13 @@ import numpy as np
 from fastsample.engines.contract import SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
-from fastsample.inputs.logits import MAX_VOCABULARY, Rows, as_rows, memory_of_logits
+from fastsample.inputs.logits import (
+    MAX_VOCABULARY,
+    Rows,
+    as_rows,
+    check_valid_vocab,
+    memory_of_logits,
+)
 from fastsample.params.parameters import SamplingParams, replace_fields
 from fastsample.params.table import POSITION, STREAM
 from fastsample.params.validation import check_reduction
@@ -483,7 +489,11 @@ class Sampler:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._table: SequenceTable = state["table"]
         self._options = {name: value for name, value in state.items() if name != "table"}
-        self._valid_vocab: int | None = state["valid_vocab"]
+        valid_vocab = state["valid_vocab"]
+        if valid_vocab is not None:
+            valid_vocab = check_valid_vocab(valid_vocab, MAX_VOCABULARY)
+        self._valid_vocab: int | None = valid_vocab
+        self._options["valid_vocab"] = valid_vocab  # the number, which its array may change
         measure = state["measure"]
         if not isinstance(measure, bool):
             raise TypeError(

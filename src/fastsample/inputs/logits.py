@@ -61,14 +61,19 @@ def rows_of(memory: Any, torch: bool, valid_vocab: Any) -> Rows:
     columns = int(shape[-1])
     vocabulary = columns
     if valid_vocab is not None:
-        way_out = "how many columns of `logits` are tokens; leave it out for all"
-        vocabulary = vocabulary_parameter("valid_vocab", 1, columns, way_out).one(valid_vocab)
+        vocabulary = check_valid_vocab(valid_vocab, columns)
     if not 1 <= vocabulary <= MAX_VOCABULARY:
         raise ValueError(
             f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
             "(the last axis is the vocabulary)"
         )
     return Rows(memory[None] if len(shape) == 1 else memory, shape[:-1], torch, vocabulary)
+
+
+def check_valid_vocab(valid_vocab: Any, columns: int) -> int:
+    """Check how many of so many columns are tokens."""
+    way_out = "how many columns of `logits` are tokens; leave it out for all"
+    return int(vocabulary_parameter("valid_vocab", 1, columns, way_out).one(valid_vocab))
 
 
 def memory_of_logits(logits: Any) -> tuple[NDArray[Any], bool]:

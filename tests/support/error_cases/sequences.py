@@ -170,6 +170,11 @@ ERROR_CASES = [
         "`params` must be a SamplingParams, got float (pass a field by its name",
     ),
     sampler_error(
+        {"valid_vocab": 0},
+        ValueError,
+        "`valid_vocab` must be in [1, V] = [1, 4194304], got 0 (",
+    ),
+    sampler_error(
         {"topk": 3},
         TypeError,
         "`topk` must be a field of SamplingParams, and is not "
