@@ -264,6 +264,22 @@ def test_float32_denormals_survive_flushing() -> None:
     assert drawn == sample(np.zeros(1000, np.float32), seed=1, position=0).tokens != 0
 
 
+@pytest.mark.torch
+def test_bfloat16_denormals_survive_flushing() -> None:
+    torch = pytest.importorskip("torch")
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    exact = 2.0**-130
+    tensor, number = torch.tensor(exact, dtype=torch.bfloat16), bfloat16(exact)
+    scalars = (tensor, tensor.clone().requires_grad_(), number, np.array(-number))
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormals")
+    try:
+        found = [make_plan(1, presence_penalty=one)["presence_penalty"][0] for one in scalars]
+    finally:
+        torch.set_flush_denormal(False)
+    assert found == [exact, exact, exact, -exact]
+
+
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("parameter", STAGE_PARAMETERS, ids=STAGES)
 def test_what_float32_rounds_to_an_off_value_is_off(parameter: Parameter, at: int) -> None:

@@ -18,7 +18,7 @@ def check_stages(stages: Any) -> None:
             f"(all of them, in the default order: {STAGES})"
         )
     for place, stage in enumerate(stages):
-        if stage not in STAGES:
+        if not isinstance(stage, str) or stage not in STAGES:
             raise ValueError(
                 f"`stages` must hold names of stages, got {stage!r} (they are {STAGES})"
             )

@@ -24,13 +24,20 @@ def per_row(value: Any) -> bool:
 
 
 def _bare(value: Any) -> Any:
-    """Take a NumPy scalar, or an array without dimensions, out of its box."""
+    """Take a NumPy scalar, or an array without dimensions, out of its box; a time stays in it."""
     if getattr(value, "ndim", None) != 0 or isinstance(value, np.ma.MaskedArray):
         return value
+    if getattr(value.dtype, "kind", "") in _TIMES:
+        return value
     bare = value.item()
-    if bare == 0 and str(value.dtype).removeprefix("torch.") == "float32":
-        return _widened(np.asarray(getattr(value, "detach", lambda: value)())).item()
+    if bare == 0 and str(value.dtype).removeprefix("torch.") in ("float32", "bfloat16"):
+        # Neither of the conversions of bfloat16 to float32 is arithmetic: each moves the bits.
+        single = value.detach().float().cpu() if hasattr(value, "detach") else value
+        return _widened(np.asarray(single, np.float32)).item()
     return bare
+
+
+_TIMES = ("m", "M")  # kinds of dtypes whose item() may be an int
 
 
 def _widened(values: NDArray[np.float32]) -> NDArray[np.float64]:

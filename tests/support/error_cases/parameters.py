@@ -57,6 +57,8 @@ PARAMETERS = [
     rows_error("temperature", np.inf, ValueError, f"{TEMPERATURE} inf ("),
     rows_error("temperature", -(10**400), ValueError, f"{TEMPERATURE} -inf ("),
     rows_error("temperature", "1", TypeError, "be a number, got str '1' ("),
+    rows_error("temperature", np.timedelta64(1, "ns"), TypeError, "be a number, got timedelta64 "),
+    rows_error("top_k", np.array(3, "M8[ns]"), TypeError, "be an integer, got ndarray array("),
     rows_error("temperature", None, TypeError, "be a number, got NoneType None ("),
     rows_error("temperature", True, TypeError, "be a number, got bool True ("),
     rows_error("temperature", np.True_, TypeError, "be a number, got bool"),
@@ -138,6 +140,9 @@ PARAMETERS = [
     ),
     rows_error(
         "stages", ("topk",), ValueError, "hold names of stages, got 'topk' (they are ('top_n_s"
+    ),
+    rows_error(
+        "stages", (np.array("top_k"),), ValueError, "hold names of stages, got array('top_k',"
     ),
     rows_error(
         "stages", ["top_k", "top_k"], ValueError, "hold each stage once, got 'top_k' twice ("
