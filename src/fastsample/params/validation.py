@@ -27,10 +27,11 @@ def _bare(value: Any) -> Any:
     """Take a NumPy scalar, or an array without dimensions, out of its box; a time stays in it."""
     if getattr(value, "ndim", None) != 0 or isinstance(value, np.ma.MaskedArray):
         return value
-    if getattr(value.dtype, "kind", "") in _TIMES:
+    dtype = getattr(value, "dtype", None)
+    if getattr(dtype, "kind", "") in _TIMES:
         return value
     bare = value.item()
-    if bare == 0 and str(value.dtype).removeprefix("torch.") in ("float32", "bfloat16"):
+    if bare == 0 and str(dtype).removeprefix("torch.") in ("float32", "bfloat16"):
         # Neither of the conversions of bfloat16 to float32 is arithmetic: each moves the bits.
         single = value.detach().float().cpu() if hasattr(value, "detach") else value
         return _widened(np.asarray(single, np.float32)).item()
