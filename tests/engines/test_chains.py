@@ -52,3 +52,15 @@ def test_an_engine_runs_or_refuses_a_chain(engine: Engine) -> None:
                 )
                 assert request.reduction == "fast" or differing(expected, found) == []
                 assert differing(REFERENCE.kept_sets(request), engine.kept_sets(request)) == []
+
+
+@pytest.mark.parametrize(
+    "engine", [one for one in TESTED_ENGINES if one.has_stages(["typical_p"])], ids=str
+)
+def test_a_band_ends_at_the_token_that_reaches_its_share(engine: Engine) -> None:
+    """Masses 2^40, 2^39, 2^38, 2^38: the entropy's token is 1, and holds exactly a quarter."""
+    row = np.float32([0, -np.log(2), -2 * np.log(2), -2 * np.log(2)])
+    plan = make_plan(2, typical_p=[0.25 + 2.0**-21, 0.25 + 2.0**-20], stages=("typical_p",))
+    kept = engine.kept_sets(make_request(np.stack([row, row]), plan))
+    assert kept.tokens.tolist() == [1, 0, 1]
+    assert kept.masses[:1].tolist() == [2**39]

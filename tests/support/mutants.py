@@ -101,8 +101,8 @@ OF_THE_REFERENCE = [
     ),
     Mutant(
         "equal logits in descending token",
-        'return np.argsort(keys, kind="stable").astype(np.int64)',
-        "return np.lexsort((-np.arange(len(keys)), keys)).astype(np.int64)",
+        "    keys.sort()\n",
+        "    keys = keys[np.lexsort((~keys, keys >> np.uint64(32)))]\n",
         "engines/test_golden.py::test_kept_sets_and_masses",
     ),
     Mutant(
@@ -116,9 +116,9 @@ OF_THE_REFERENCE = [
 OF_NUMBA = [
     Mutant(
         "a band without its border",
-        "while place < size - 1 and (masses[place] < need or counts[place] < least):",
-        "while place < size - 1 and (masses[place] <= need or counts[place] < least):",
-        "engines/test_numba.py::test_cuts_of_many_tokens",
+        "reached = running.searchsorted(nucleus_target(share, int(running[-1])))",
+        'reached = running.searchsorted(nucleus_target(share, int(running[-1])), "right")',
+        "engines/test_chains.py",
     ),
     Mutant(
         "the draw stops where the running mass only equals r",
