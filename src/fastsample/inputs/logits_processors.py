@@ -85,6 +85,10 @@ def require_mask_shape(shape: tuple[int, ...], rows: Rows, *, is_bits: bool) -> 
 
 
 def _array_of(mask: Any) -> NDArray[Any]:
+    if isinstance(mask, np.ma.MaskedArray):
+        raise TypeError(
+            "`mask` must be a plain array, got a masked one (pass `mask.filled(False)`)"
+        )
     if isinstance(mask, np.ndarray):
         return mask
     if is_tensor(mask):
@@ -150,6 +154,11 @@ def _array_bias(bias: tuple[Any, ...], rows: Rows) -> tuple[NDArray[np.int64], N
 
 
 def _bias_values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDArray[np.float32]:
+    if isinstance(given, np.ma.MaskedArray):
+        raise TypeError(
+            "`bias` must have numbers as values, got a masked array (pass the values that it does "
+            "not mask, its `compressed()`)"
+        )
     try:
         numbers = np.asarray(given)
     except (TypeError, RuntimeError, ValueError) as error:

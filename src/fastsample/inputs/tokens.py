@@ -35,6 +35,11 @@ def token_list(
     int64 array of shape (N,)
         A copy, which another thread cannot change between this check and its use.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"`{name}` must hold lists of integers, got a masked array{at(row)} (pass the tokens "
+            "that it does not mask, its `compressed()`)"
+        )
     try:
         tokens = np.array(np.asarray(value), ndmin=int(is_scalar_ok))
     except (TypeError, RuntimeError, ValueError) as error:

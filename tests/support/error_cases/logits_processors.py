@@ -14,6 +14,24 @@ ERROR_CASES = [
         "mask", [True] * 3, TypeError, "be an array, got list (pass `np.asarray(mask, bool)`)"
     ),
     rows_error(
+        "mask",
+        np.ma.ones(3, bool),
+        TypeError,
+        "be a plain array, got a masked one (pass `mask.filled(False)`)",
+    ),
+    rows_error(
+        "bias",
+        ([1, 2], np.ma.ones(2)),
+        TypeError,
+        "have numbers as values, got a masked array (pass the values that it does not mask, its `",
+    ),
+    rows_error(
+        "prompt",
+        np.ma.ones((4, 2), int),
+        TypeError,
+        "hold lists of integers, got a masked array at row 0 (pass the tokens that it does not m",
+    ),
+    rows_error(
         "mask", np.ones(3), TypeError, "be bool, or int32 with a bit per token, got float64 ("
     ),
     rows_error(
