@@ -45,7 +45,7 @@ struct RowParams {
   uint64_t seed;
   uint64_t position;
   uint32_t stream;
-  uint32_t padding;
+  uint32_t draw;  // 0 the inverse method, 1 the race
   Op ops[kMaxStages];          // the chain of stages, ended by kEnd
   uint8_t stages[kMaxStages];  // the parameter of each: only the reference reads it
   double values[kMaxStages];   // one for each op

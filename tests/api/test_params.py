@@ -184,11 +184,12 @@ def test_scalars_fill_every_row() -> None:
         seed=2**64 - 1,
         position=5,
         stream=2**32 - 1,
+        draw="race",
     )
     assert plan.dtype == PLAN
     assert plan.flags.c_contiguous
     assert plan.flags.writeable
-    numbers = (0.5, 1.1, -0.2, 0.3, 2, -2, 64, -1, 2**64 - 1, 5, 2**32 - 1, 0)
+    numbers = (0.5, 1.1, -0.2, 0.3, 2, -2, 64, -1, 2**64 - 1, 5, 2**32 - 1, 1)
     ops = bytes((Op.THRESHOLD, Op.COUNT, Op.SCALE, Op.MASS))
     codes = bytes(1 + STAGES.index(name) for name in ("min_p", "top_k", "temperature", "top_p"))
     assert [row[:-1] for row in plan.tolist()] == [(*numbers, ops, codes)] * 3

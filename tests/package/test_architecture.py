@@ -14,7 +14,7 @@ import pytest
 
 import fastsample
 from fastsample.engines import is_installed
-from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES
+from fastsample.params.table import BY_NAME, DRAW, RNG_POSITION, STAGES
 from tests.support.case_loop import CaseLoop
 
 PACKAGE = Path(fastsample.__file__).parent
@@ -198,11 +198,11 @@ def test_docstrings_explain_public_names() -> None:
                 assert [part for part in parts if part not in text] == []
 
 
-PLACES = {parameter.name for parameter in RNG_POSITION}
+OF_DRAWS = {parameter.name for parameter in (DRAW, *RNG_POSITION)}
 PARAMETERS_OF = {
     "sample": set(BY_NAME),
-    "kept_set": set(BY_NAME) - PLACES,
-    "filter_logits": set(BY_NAME) - PLACES,
+    "kept_set": set(BY_NAME) - OF_DRAWS,
+    "filter_logits": set(BY_NAME) - OF_DRAWS,
     "candidates": set(STAGES),
     "SamplingParams": set(BY_NAME) - {"position", "stream"},
 }

@@ -21,6 +21,7 @@ from fastsample.engines import ENGINES, is_installed, resolve
 from fastsample.engines.contract import LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.plan import write_stages
 from fastsample.inputs.logits_processors import LogitsProcessors, TokenLists
+from fastsample.params.ops import DrawMethod
 from fastsample.params.table import BY_NAME, STAGE_PARAMETERS, STAGES
 from fastsample.params.validation import SCOPE_CODES
 
@@ -42,7 +43,7 @@ PLAN_LAYOUT = np.dtype(
         ("seed", "<u8"),
         ("position", "<u8"),
         ("stream", "<u4"),
-        ("padding", "<u4"),
+        ("draw", "<u4"),
         ("ops", "S16"),
         ("stages", "S16"),
         ("values", "<f8", (16,)),
@@ -211,6 +212,11 @@ class Engine:
     def has_stages(self, stages: Iterable[str]) -> bool:
         """Whether the engine has the ops of some stages; it refuses others."""
         return all(BY_NAME[stage].op in ENGINES[self.name].ops for stage in stages)
+
+    @property
+    def has_race(self) -> bool:
+        """Whether the engine draws by race; it refuses to where it does not."""
+        return DrawMethod.RACE in ENGINES[self.name].draws
 
     def run(self, request: SampleRequest, out: SampleOutput, n_threads: int = 1) -> SampleOutput:
         """Run the engine on a request, and return `out`."""

@@ -1,7 +1,7 @@
-"""The golden files: their cases, and the checks that an engine gives the recorded answers.
+"""The golden files of rule 1: their cases, and the checks that an engine gives their answers.
 
-Tests run the checks on every engine; emulated processors and builds with a planted fault run them
-too.
+Rule 1 draws by the inverse method. Tests run the checks on every engine; emulated processors and
+builds with a planted fault run them too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.golden_requests import (
 )
 from tests.support.golden_rows import make_row
 
-EXACT = Path(__file__).parents[1] / "golden" / f"rule-{reference.RULE_VERSION}.json"
+EXACT = Path(__file__).parents[1] / "golden" / "rule-1.json"
 FIXED = EXACT.with_name(f"{EXACT.stem}-fixed.json")
 FILTERS = EXACT.with_name(f"{EXACT.stem}-filters.json")
 

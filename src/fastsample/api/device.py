@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fastsample.engines import require_stages, resolve
+from fastsample.engines import require_stages, resolve, settle_draws
 from fastsample.engines.contract import LogitsProcessors, LogprobResult, SampleOutput
 from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.engines.torch.batch import TensorOutput, TensorRequest
@@ -140,6 +140,7 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
         check_numbers(_PARAMETERS[name], value, n_rows)
     plan, marked = _host_plan(n_rows, values, tensors, stages, draws)
     require_stages(engine, plan)
+    settle_draws(engine, plan, arguments["reduction"])
     bad = [tensor_of(marked)] if marked.any() else []
     for name, value in tensors.items():
         tensors[name], found = check_range(_PARAMETERS[name], value, stages, draws)

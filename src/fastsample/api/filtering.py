@@ -14,7 +14,7 @@ from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.inputs.arrays import dtype_of, in_type_of, is_tensor, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
-from fastsample.params.table import STAGES
+from fastsample.params.table import DRAW, STAGES
 
 from .result import as_caller_array, check_out, require_valid_rows
 
@@ -212,7 +212,7 @@ def filter_logits(
 
 def _filter(rows: Rows, arguments: dict[str, Any]) -> KeptSets:
     """Find kept sets with the arguments of `kept_set` or `filter_logits`, by name."""
-    params = {name: arguments[name] for name in (*CHOICES, "stages")}
+    params = {name: arguments[name] for name in (*CHOICES, "stages") if name != DRAW.name}
     plan = make_plan(len(rows.values), **params)
     fields = {name: arguments[name] for name in LogitsProcessors._fields}
     processors = make_logits_processors(rows, **fields)

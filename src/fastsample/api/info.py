@@ -35,7 +35,7 @@ def info() -> dict[str, Any]:
     --------
     >>> import fastsample
     >>> fastsample.info()["rule_version"]
-    1
+    2
     """
     engines = installed()
     return {

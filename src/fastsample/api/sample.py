@@ -57,6 +57,7 @@ def sample(
     presence_scope: str | int = "output",
     min_keep: ArrayLike = 1,
     stages: tuple[str, ...] = STAGES,
+    draw: str | None = None,
     valid_vocab: int | None = None,
     logprobs: int | None = None,
     logprobs_mode: str | tuple[str, ...] = "raw",
@@ -108,6 +109,8 @@ def sample(
     min_keep : int, or one per row, shape (B,)
         As in `SamplingParams`.
     stages : tuple of str
+        As in `SamplingParams`; the same for all rows.
+    draw : {None, "race", "inverse"}
         As in `SamplingParams`; the same for all rows.
     valid_vocab : int, optional
         The number of columns that are tokens. Columns from this one on are padding and not read.
@@ -198,6 +201,7 @@ def sample(
         repetition_scope,
         frequency_scope,
         presence_scope,
+        draw,
     )
     torch = type(logits) is not np.ndarray and is_tensor(logits)
     device_engine = None
@@ -326,4 +330,5 @@ def _prepare(
     if make_draw is None or plan is None or invalid is not None:
         return None
     mode = check_reduction(reduction)
+    execution.settle_draws(plan, mode)
     return make_draw(plan, MAX_VOCABULARY, isa, execution.n_threads or 0, mode)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fastsample import SamplingParams
-from fastsample.params.table import STAGE_PARAMETERS
+from fastsample.params.table import DRAW, STAGE_PARAMETERS
 
 LogitsFile = Annotated[
     Path, typer.Argument(help="An .npy file of float32 or float16 logits, (V,) or (B, V).")
@@ -40,17 +40,19 @@ def describe(params: SamplingParams) -> str:
 
 
 def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the argument `params` of a command by one option per stage of the table."""
+    """Replace the argument `params` of a command by options: one per stage, and --draw."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
     for parameter in signature.parameters.values():
         keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        parameters += _stage_options() if parameter.name == "params" else [keyword]
+        is_params = parameter.name == "params"
+        parameters += [*_stage_options(), _draw_option()] if is_params else [keyword]
 
     @wraps(command)
     def with_options(**arguments: Any) -> None:
-        stages = {p.name: arguments.pop(p.name, p.default) for p in STAGE_PARAMETERS}
-        command(**arguments, params=SamplingParams(**stages))
+        table = (*STAGE_PARAMETERS, DRAW)
+        values = {p.name: arguments.pop(p.name, p.default) for p in table}
+        command(**arguments, params=SamplingParams(**values))
 
     with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -70,3 +72,12 @@ def _stage_options() -> list[inspect.Parameter]:
         )
         for parameter in STAGE_PARAMETERS
     ]
+
+
+def _draw_option() -> inspect.Parameter:
+    return inspect.Parameter(
+        DRAW.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, typer.Option(help=DRAW.help)],
+    )

@@ -68,7 +68,13 @@ def draw(
 ) -> Draw:
     """Draw one token from one row."""
     result = sample(
-        logits, **stage_values(params), seed=seed, position=position, stream=stream, logprobs=0
+        logits,
+        **stage_values(params),
+        draw=params.draw,
+        seed=seed,
+        position=position,
+        stream=stream,
+        logprobs=0,
     )
     return Draw(int(result.tokens), int(result.ranks), seed, position, stream)
 

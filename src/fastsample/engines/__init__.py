@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.ops import Op
+from fastsample.params.ops import DrawMethod, Op
 from fastsample.params.table import STAGES
 
 from .contract import Engine
@@ -32,6 +32,7 @@ class EngineRecord:
     package: str | None = None  # whose version may change what the engine computes
     ops: frozenset[Op] = ALL_OPS  # what stages may do; a call with another stage is refused
     reductions: tuple[str, ...] = ("exact", "fixed", "fast")
+    draws: tuple[DrawMethod, ...] = (DrawMethod.INVERSE,)
     has_isas: bool = False  # whether a call may name an instruction set
     has_threads: bool = False  # whether `n_threads` changes how many threads compute
     survives_fork: bool = True  # whether a child of a process that used the engine can use it
@@ -62,7 +63,12 @@ ENGINES = {
             package="numba",
             is_automatic=True,
         ),
-        EngineRecord(name="reference", module="reference.engine", is_automatic=True),
+        EngineRecord(
+            name="reference",
+            module="reference.engine",
+            draws=(DrawMethod.INVERSE, DrawMethod.RACE),
+            is_automatic=True,
+        ),
         EngineRecord(
             name="torch",
             module="torch.engine",
@@ -196,3 +202,28 @@ def require_stages(name: str, plan: NDArray[np.void]) -> None:
                 f'engine {name!r} has no stage {stage!r} (use engine="{able[0].name}", or leave '
                 f"`{stage}` out)"
             )
+
+
+def settle_draws(name: str, plan: NDArray[np.void], reduction: str) -> None:
+    """Settle how each row of a plan is drawn, in place, where the call left it open.
+
+    Raises
+    ------
+    ValueError
+        A race in a reduction that has none, or for an engine that has none.
+    """
+    draw = plan["draw"]
+    is_exact, can_race = reduction == "exact", DrawMethod.RACE in ENGINES[name].draws
+    if not (is_exact and can_race) and (draw == DrawMethod.RACE).any():
+        if not is_exact:
+            raise ValueError(
+                f'`draw` must be "inverse" or None in the reduction {reduction!r}, got "race" (its '
+                'sums are for the inverse method; a race needs reduction="exact")'
+            )
+        able = next(one.name for one in ENGINES.values() if DrawMethod.RACE in one.draws)
+        raise ValueError(
+            f'engine {name!r} has no draw "race" (use engine="{able}", or draw="inverse")'
+        )
+    # All engines return the same tokens: until each of them has the race, none races unasked.
+    is_race = is_exact and all(DrawMethod.RACE in one.draws for one in ENGINES.values())
+    draw[draw == DrawMethod.AUTOMATIC] = DrawMethod.RACE if is_race else DrawMethod.INVERSE

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastsample.params.table import THREADS
 
-from . import require_stages, resolve
+from . import require_stages, resolve, settle_draws
 from .contract import Engine, KeptSets, SampleOutput, SampleRequest
 
 
@@ -28,7 +28,12 @@ class Execution(NamedTuple):
     def sample(self, request: SampleRequest, output: SampleOutput) -> None:
         """Draw for every row whose status is 0; write tokens, statuses and log-probabilities."""
         require_stages(self.engine.name, request.plan)
+        self.settle_draws(request.plan, request.reduction)
         self.engine.run(request, output, isa=self.isa, n_threads=self.n_threads)
+
+    def settle_draws(self, plan: NDArray[np.void], reduction: str) -> None:
+        """Settle how the rows of a plan are drawn, in place."""
+        settle_draws(self.engine.name, plan, reduction)
 
     def kept_sets(self, request: SampleRequest) -> tuple[KeptSets, NDArray[np.uint8]]:
         """Find the kept set and the status of each row."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fastsample.params.stages import check_stages, is_on, on_value, require_stage
 from fastsample.params.table import (
     BY_NAME,
+    DRAW,
     MAX_STAGES,
     MIN_KEEP,
     PENALTIES,
@@ -37,7 +38,7 @@ PLAN = np.dtype(
         ("seed", "<u8"),
         ("position", "<u8"),
         ("stream", "<u4"),
-        ("padding", "<u4"),
+        ("draw", "<u4"),
         ("ops", f"S{MAX_STAGES}"),
         ("stages", f"S{MAX_STAGES}"),
         ("values", "<f8", (MAX_STAGES,)),
@@ -46,12 +47,13 @@ PLAN = np.dtype(
 """One row of a plan, laid out as `RowParams` of kernels/runtime/types.hpp.
 
 Stage i of a row does ``ops[i]`` with ``values[i]``; ``stages[i]`` is 1 + its place in STAGES. A
-zero byte ends both. A stage that is off in every row has no place in the chain.
+zero byte ends both. A stage that is off in every row has no place in the chain. ``draw`` is a
+`DrawMethod`, which `settle_draws` settles before an engine reads it.
 """
 
 _DEFAULTS = {
     parameter.name: parameter.default
-    for parameter in (*STAGE_PARAMETERS, *PENALTIES, MIN_KEEP, *PENALTY_SCOPES)
+    for parameter in (*STAGE_PARAMETERS, *PENALTIES, MIN_KEEP, *PENALTY_SCOPES, DRAW)
 }
 CHOICES = tuple(_DEFAULTS)
 """The names of the parameters of a plan but for seed, position and stream, in their order."""
@@ -143,7 +145,7 @@ def _record(stages: tuple[str, ...], *values: Any) -> bytes:
         require_stage(parameter, choices[parameter.name], stages)
     plan = np.zeros(1, PLAN)
     write_stages(plan, stages, choices)
-    for parameter in (*PENALTIES, MIN_KEEP, *PENALTY_SCOPES):
+    for parameter in (*PENALTIES, MIN_KEEP, *PENALTY_SCOPES, DRAW):
         plan[parameter.name] = choices[parameter.name]
     return plan.tobytes()
 

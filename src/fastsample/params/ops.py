@@ -1,4 +1,4 @@
-"""What the stages of a chain can do."""
+"""What the stages of a chain can do, and how a token is drawn."""
 
 from __future__ import annotations
 
@@ -32,3 +32,14 @@ class Op(IntEnum):
 
     The one op that can drop the top token: m, y, masses and W are then computed again.
     """
+
+
+class DrawMethod(IntEnum):
+    """How a token is drawn: section 6 of the rule. kernels/runtime/types.hpp has the codes."""
+
+    INVERSE = 0
+    """The first token whose running sum of mass exceeds a random share of all."""
+    RACE = 1
+    """The token that arrives first, each at a rate of its mass."""
+    AUTOMATIC = 2
+    """The race where masses are summed exactly, else the inverse method; no engine reads it."""

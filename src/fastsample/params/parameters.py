@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .stages import check_stages, require_stage
-from .table import MIN_KEEP, PENALTIES, PENALTY_SCOPES, SEED, STAGE_PARAMETERS, STAGES
+from .table import DRAW, MIN_KEEP, PENALTIES, PENALTY_SCOPES, SEED, STAGE_PARAMETERS, STAGES
 from .validation import Bad, per_row
 
 MAX_POSITION = 2**64 - 1
@@ -57,6 +57,9 @@ class SamplingParams:
     stages : tuple of str
         The order in which the temperature and the filters act, each at most once. A stage that is
         left out must be off: a temperature of 1, a filter at its off value.
+    draw : {None, "race", "inverse"}
+        How the token is drawn: by a race of the kept tokens, or at a random share of their running
+        sum. None is "race" in the reduction "exact", else "inverse".
 
     Raises
     ------
@@ -90,6 +93,7 @@ class SamplingParams:
     presence_scope      output    0
     min_keep            1         1
     stages              (below)   ()
+    draw                None      (never)
     ==================  ========  ==============
 
     The default order of the stages is ``("top_n_sigma", "temperature", "top_k", "top_p", "top_a",
@@ -123,6 +127,7 @@ class SamplingParams:
     presence_scope: str | int = "output"
     min_keep: int = 1
     stages: tuple[str, ...] = STAGES
+    draw: str | None = None
 
     def __post_init__(self) -> None:
         check_stages(self.stages)
@@ -136,6 +141,7 @@ class SamplingParams:
             scope = getattr(self, parameter.name)
             number = parameter.one(scope)
             object.__setattr__(self, parameter.name, scope if number < 0 else number)
+        DRAW.one(self.draw)
         if self.seed is not None:
             object.__setattr__(self, "seed", SEED.scalar(self.seed))
 

@@ -16,6 +16,7 @@ import numpy as np
 from .ops import Op
 from .validation import (
     CountParameter,
+    DrawParameter,
     FloatParameter,
     IntParameter,
     Parameter,
@@ -146,6 +147,12 @@ def _scope(penalty: str, default: str) -> ScopeParameter:
 REPETITION_SCOPE = _scope("repetition", "all")
 FREQUENCY_SCOPE = _scope("frequency", "output")
 PRESENCE_SCOPE = _scope("presence", "output")
+DRAW = DrawParameter(
+    name="draw",
+    help="How the token is drawn: by race or inverse; a race by default.",
+    rule='"race", "inverse" or None',
+    way_out='None is a race in the reduction "exact", and inverse in the others',
+)
 SEED = SeedParameter(
     name="seed",
     help="The seed of the random numbers.",
@@ -219,6 +226,6 @@ MAX_STAGES = 16
 
 BY_NAME = {
     parameter.name: parameter
-    for parameter in (*STAGE_PARAMETERS, *PENALTIES, MIN_KEEP, *PENALTY_SCOPES, *RNG_POSITION)
+    for parameter in (*STAGE_PARAMETERS, *PENALTIES, MIN_KEEP, *PENALTY_SCOPES, DRAW, *RNG_POSITION)
 }
 """The parameters of a draw by name."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .ops import Op
+from .ops import DrawMethod, Op
 
 Bad = NDArray[np.bool_]
 """Which rows have a value out of range, where that is noted instead of raised."""
@@ -245,6 +245,29 @@ class ScopeParameter(IntParameter):
         if value not in SCOPE_CODES:
             raise self.out_of_range(repr(value))
         return SCOPE_CODES[value]
+
+
+DRAW_METHODS = {
+    None: DrawMethod.AUTOMATIC,
+    "race": DrawMethod.RACE,
+    "inverse": DrawMethod.INVERSE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawParameter(IntParameter):
+    """How a token is drawn: a name, or None."""
+
+    per_row: bool = False
+    kind = "a name or None"
+
+    def one(self, value: Any, row: int | None = None) -> int:
+        """Check a name, and return the number that engines know it by."""
+        if value is not None and not isinstance(value, str):
+            raise self.wrong_kind(f"{type(value).__name__} {value!r}")
+        if value not in DRAW_METHODS:
+            raise self.out_of_range(repr(value))
+        return int(DRAW_METHODS[value])
 
 
 @lru_cache(maxsize=32)

@@ -209,6 +209,24 @@ PARAMETERS = [
     rows_error(
         "reduction", "exakt", ValueError, f"{REDUCTION} 'exakt' (\"exact\", the default, adds int"
     ),
+    row_error("draw", "hare", ValueError, 'be "race", "inverse" or None, got \'hare\' (None is a '),
+    row_error("draw", 1, TypeError, "be a name or None, got int 1 (None is a race in the"),
+    rows_error("draw", ["race"] * 4, TypeError, "be a name or None, got list ['race', 'race', "),
+    ErrorCase(
+        lambda: SamplingParams(draw="Race"),
+        ValueError,
+        '`draw` must be "race", "inverse" or None, got \'Race\' (None is a race in the reduction',
+    ),
+    ErrorCase(
+        lambda: sample(ROW, draw="race", reduction="fixed"),
+        ValueError,
+        '`draw` must be "inverse" or None in the reduction \'fixed\', got "race" (its sums are for',
+    ),
+    ErrorCase(
+        lambda: Sampler(draw="race", reduction="fast")(ROW),
+        ValueError,
+        '`draw` must be "inverse" or None in the reduction \'fast\', got "race" (its sums are for',
+    ),
     rows_error("reduction", None, ValueError, f"{REDUCTION} None ("),
     rows_error("reduction", ["exact"], ValueError, f"{REDUCTION} ['exact'] ("),
     row_error("reduction", "sum", ValueError, f"{REDUCTION} 'sum' ("),
@@ -253,6 +271,11 @@ ENGINES = [
         lambda: sample(ROW, engine="numba", isa="baseline"),
         ValueError,
         "`isa` must be None for engine 'numba', which has no instruction sets to choose from, got",
+    ),
+    ErrorCase(
+        lambda: sample(ROW, engine="numba", draw="race"),
+        ValueError,
+        'engine \'numba\' has no draw "race" (use engine="reference", or draw="inverse")',
     ),
     ErrorCase(
         call_without_numba,

@@ -15,6 +15,7 @@ from fastsample.engines.contract import (
     SampleOutput,
     SampleRequest,
 )
+from fastsample.params.ops import DrawMethod
 from fastsample.params.table import STAGES
 
 from . import logprobs, softmax
@@ -69,7 +70,10 @@ def filters(row: np.void) -> dict[str, Any]:
 
 def _write_row(request: SampleRequest, out: SampleOutput, b: int, row: NDArray[np.float32]) -> None:
     seen = reference.trace(row, **filters(request.plan[b]), reduction=request.reduction)
-    _write_draws(request, b, seen, out.tokens[b])
+    if request.plan[b]["draw"] == DrawMethod.RACE and seen.kept > 1:
+        _write_races(request, b, row, seen, out.tokens[b])
+    else:
+        _write_draws(request, b, seen, out.tokens[b])
     if out.kept_count is not None:
         out.kept_count[b] = seen.kept
     if out.logprobs is not None:
@@ -80,10 +84,27 @@ def _write_draws(
     request: SampleRequest, b: int, seen: reference.Trace, tokens: NDArray[np.int64]
 ) -> None:
     kept = reference.by_token(seen)
+    for n, place in enumerate(_places(request, b, len(tokens))):
+        tokens[n] = reference.draw(*kept, reference.uniform(*place), request.reduction)
+
+
+def _write_races(
+    request: SampleRequest,
+    b: int,
+    row: NDArray[np.float32],
+    seen: reference.Trace,
+    tokens: NDArray[np.int64],
+) -> None:
+    listed = reference.is_listed(len(row), **filters(request.plan[b]))
+    race = reference.prepare(row, seen, listed)
+    for n, place in enumerate(_places(request, b, len(tokens))):
+        tokens[n] = reference.draw_by_race(race, place)
+
+
+def _places(request: SampleRequest, b: int, draws: int) -> list[reference.Place]:
+    """The places of a row's draws, each on a stream of its own."""
     seed, position, stream = (int(request.plan[b][name]) for name in ("seed", "position", "stream"))
-    for n in range(len(tokens)):
-        u = reference.uniform(seed, position, stream + n)
-        tokens[n] = reference.draw(*kept, u, request.reduction)
+    return [reference.Place(seed, position, stream + n) for n in range(draws)]
 
 
 def _write_logprobs(

@@ -108,12 +108,12 @@ def _bounded(t: float) -> np.float32:
         return min(np.float32(t), _HIGHEST)
 
 
-def _keep_threshold(kept: _Kept, v: float, b: int = 0) -> Interval:
-    """Keep y of a + b or more; `b` is how many times b of section 5 is added."""
+def _threshold(kept: _Kept, v: float, b: int = 0) -> np.float32 | None:
+    """t of a + b, or None where v keeps every token; `b` is how often b of section 5 is added."""
     a = _log2_share(v)
     if a is None:
-        return kept.everything
-    return kept.reaching(_bounded(a + b * _log2_total(kept.total) if b else a))
+        return None
+    return _bounded(a + b * _log2_total(kept.total) if b else a)
 
 
 def deviation(logits: NDArray[np.float32]) -> float:
@@ -132,12 +132,20 @@ def deviation(logits: NDArray[np.float32]) -> float:
     return math.sqrt(variance) * 2.0**-11
 
 
-def _keep_threshold_of_deviation(kept: _Kept, v: float) -> Interval:
+def _threshold_of_deviation(kept: _Kept, v: float) -> np.float32 | None:
     v = to_float32(v)
     if v == 0.0:
-        return kept.everything
-    t = -(v * deviation(kept.logits)) * float(scale(kept.temperature))
-    return kept.reaching(_bounded(t))
+        return None
+    return _bounded(-(v * deviation(kept.logits)) * float(scale(kept.temperature)))
+
+
+_THRESHOLDS: dict[Op, Callable[[_Kept, float], np.float32 | None]] = {
+    Op.THRESHOLD: _threshold,
+    Op.THRESHOLD_OF_TOTAL: partial(_threshold, b=1),
+    Op.THRESHOLD_OF_TOP_SHARE: partial(_threshold, b=-1),
+    Op.THRESHOLD_OF_DEVIATION: _threshold_of_deviation,
+}
+"""The least y that an op keeps; None where it keeps every token."""
 
 
 # ---------------------------------------------------------------- BAND
@@ -177,12 +185,16 @@ def _keep_band(kept: _Kept, v: float) -> Interval:
 _FILTERS: dict[Op, Callable[[_Kept, float], Interval]] = {
     Op.COUNT: _keep_count,
     Op.MASS: _keep_mass,
-    Op.THRESHOLD: _keep_threshold,
-    Op.THRESHOLD_OF_TOTAL: partial(_keep_threshold, b=1),
-    Op.THRESHOLD_OF_TOP_SHARE: partial(_keep_threshold, b=-1),
-    Op.THRESHOLD_OF_DEVIATION: _keep_threshold_of_deviation,
     Op.BAND: _keep_band,
 }
+
+
+def _keep(op: Op, kept: _Kept, v: float) -> tuple[Interval, float]:
+    """What an op keeps, and the threshold by which it does: -inf without one."""
+    if op not in _THRESHOLDS:
+        return _FILTERS[op](kept, v), -math.inf
+    t = _THRESHOLDS[op](kept, v)
+    return (kept.everything, -math.inf) if t is None else (kept.reaching(t), float(t))
 
 
 @dataclass(frozen=True)
@@ -204,6 +216,10 @@ class Trace:
         The interval that is kept in the end.
     total : int, or float where masses are
         W, the kept set's total mass.
+    temperature : float
+        That in force in the end.
+    least_y : float
+        The largest of the thresholds t of section 5 that acted, -inf without one.
     """
 
     order: NDArray[np.int64]
@@ -212,6 +228,8 @@ class Trace:
     first: int
     end: int
     total: Any
+    temperature: float
+    least_y: float
 
     @property
     def kept(self) -> int:
@@ -287,6 +305,7 @@ def trace(
     ranked = order(logits)
     ordered = logits[ranked]
     first, end, temperature = 0, int(np.count_nonzero(~is_minus_inf(logits))), 1.0
+    least_y = -math.inf
     passed = [("mask", first, end)]
     if to_float32(numbers["temperature"]) == 0.0:
         end, stages = 1, ()
@@ -298,14 +317,14 @@ def trace(
         elif op is not None:
             least = min(min_keep, end - first)
             kept = _Kept(ranked[first:end], ordered[first:end], temperature, least, how)
-            before, (start, stop) = first, _FILTERS[op](kept, v)
-            first, end = before + start, before + stop
+            (start, stop), t = _keep(op, kept, v)
+            first, end, least_y = first + start, first + stop, max(least_y, t)
         passed.append((stage, first, end))
     _, masses_kept = how.masses(ordered[first:end], ordered[first], temperature)
     mass = np.zeros(len(row), masses_kept.dtype)
     mass[first:end] = masses_kept
     total = how.total(ranked[first:end], masses_kept)
-    return Trace(ranked, mass, tuple(passed), first, end, total)
+    return Trace(ranked, mass, tuple(passed), first, end, total, temperature, least_y)
 
 
 def by_token(seen: Trace) -> tuple[NDArray[np.int64], NDArray[Any]]:
