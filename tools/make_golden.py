@@ -1,12 +1,13 @@
-"""Write the golden files of the current rule version, from the reference alone.
+"""Write the golden files of the rule, from the reference alone.
 
-    python tools/make_golden.py            write tests/golden/rule-1*.json
+    python tools/make_golden.py            write tests/golden/rule-*.json
     python tools/make_golden.py --check    fail when one of them would change
 
 A case that changes is a change of the rule: it comes with a new rule version, and the old files
 stay. New cases may be added to the end of a list: "cases" have rows, filters and a draw, "jobs" all
 else that a request can have. rule-1-fixed.json has requests in the reduction "fixed",
-rule-1-filters.json those with filters that came after the first four.
+rule-1-filters.json those with filters that came after the first four. All of these draw by the
+inverse method, which rule 2 left as it was; rule-2-race.json has races, and clocks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 sys.path.insert(0, str(ROOT))
+INVERSE = 1  # the version of the rule whose files draw by the inverse method
 
 from fastsample.engines import reference  # noqa: E402
 from fastsample.engines.reference import softmax as reference_softmax  # noqa: E402
@@ -32,6 +34,7 @@ from tests.support.golden_requests import (  # noqa: E402
     values_of,
 )
 from tests.support.golden_rows import HARD_RECIPES, RECIPES, make_row, words  # noqa: E402
+from tools.golden_races import clock_cases, race_cases  # noqa: E402
 
 SIZES = (1, 2, 3, 7, 15, 16, 17, 33, 64, 127, 129, 257, 1000, 1025, 2500, 4095, 4096, 4097, 5000)
 WIDE = (("bell", 49_152), ("nine values", 49_152), ("bell", 151_936), ("masked 1 in 2", 151_936))
@@ -373,29 +376,36 @@ def lines(cases: list[dict[str, Any]]) -> str:
 def golden_text() -> str:
     cases = [solve(n, *case) for n, case in enumerate([*plain_cases(), *wide_cases()])]
     requests = [solve_request(question) for question in request_questions()]
-    version = reference.RULE_VERSION
     return (
-        f'{{"rule_version": {version}, "cases": [\n{lines(cases)}\n], '
+        f'{{"rule_version": {INVERSE}, "cases": [\n{lines(cases)}\n], '
         f'"jobs": [\n{lines(requests)}\n]}}\n'
     )
 
 
 def fixed_text() -> str:
     requests = [solve_fixed(question) for question in fixed_questions()]
-    return f'{{"rule_version": {reference.RULE_VERSION}, "jobs": [\n{lines(requests)}\n]}}\n'
+    return f'{{"rule_version": {INVERSE}, "jobs": [\n{lines(requests)}\n]}}\n'
 
 
 def filters_text() -> str:
     requests = [solve_request(question) for question in filter_questions()]
-    return f'{{"rule_version": {reference.RULE_VERSION}, "jobs": [\n{lines(requests)}\n]}}\n'
+    return f'{{"rule_version": {INVERSE}, "jobs": [\n{lines(requests)}\n]}}\n'
+
+
+def race_text() -> str:
+    return (
+        f'{{"rule_version": {reference.RULE_VERSION}, "races": [\n{lines(race_cases())}\n], '
+        f'"clocks": [\n{lines(clock_cases())}\n]}}\n'
+    )
 
 
 def main(arguments: list[str]) -> int:
-    folder, version = TESTS / "golden", reference.RULE_VERSION
+    folder = TESTS / "golden"
     texts = {
-        f"rule-{version}.json": golden_text(),
-        f"rule-{version}-fixed.json": fixed_text(),
-        f"rule-{version}-filters.json": filters_text(),
+        f"rule-{INVERSE}.json": golden_text(),
+        f"rule-{INVERSE}-fixed.json": fixed_text(),
+        f"rule-{INVERSE}-filters.json": filters_text(),
+        f"rule-{reference.RULE_VERSION}-race.json": race_text(),
     }
     if arguments == ["--check"]:
         changed = [name for name, text in texts.items() if (folder / name).read_text() != text]

@@ -23,7 +23,7 @@ from fastsample.engines.plan import write_stages
 from fastsample.inputs.logits_processors import LogitsProcessors, TokenLists
 from fastsample.params.ops import DrawMethod
 from fastsample.params.table import BY_NAME, STAGE_PARAMETERS, STAGES
-from fastsample.params.validation import SCOPE_CODES
+from fastsample.params.validation import DRAW_METHODS, SCOPE_CODES
 
 try:
     from fastsample import _native as native
@@ -64,7 +64,10 @@ DEFAULTS: dict[str, Any] = {
 
 
 def make_plan(n_rows: int, **settings: Any) -> np.ndarray:
-    """One record for each row; each setting one for all rows or, numbers, one per row."""
+    """One record for each row; each setting one for all rows or, numbers, one per row.
+
+    Without `draw`, by the inverse method.
+    """
     plan = np.zeros(n_rows, dtype=PLAN_LAYOUT)
     choices = {**DEFAULTS, **settings}
     stages = choices.pop("stages")
@@ -72,7 +75,8 @@ def make_plan(n_rows: int, **settings: Any) -> np.ndarray:
     write_stages(plan, stages, choices | lists)
     for name, value in choices.items():
         if name not in FILTERS_OFF:
-            plan[name] = SCOPE_CODES[value] if isinstance(value, str) else value
+            codes = DRAW_METHODS if name == "draw" else SCOPE_CODES
+            plan[name] = codes[value] if isinstance(value, str) else value
     return plan
 
 

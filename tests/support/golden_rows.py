@@ -60,7 +60,17 @@ def words(size: int, seed: int, block: int = 0) -> np.ndarray:
     return GoldenWords(seed).words(size, block).astype(np.int64)
 
 
+def heavy(count: int, size: int, seed: int) -> np.ndarray:
+    """So many tokens at 0, and all others at -20: their mass is 2^11 of 2^40."""
+    row = np.full(size, -20, dtype=np.float32)
+    row[np.argsort(words(size, seed, 11), kind="stable")[:count]] = 0
+    return row
+
+
 def make_row(recipe: str, size: int, seed: int) -> np.ndarray:
-    """One golden row: float32 of shape (size,)."""
+    """One golden row: float32 of shape (size,). "heavy 40" has 40 heavy tokens."""
+    name, _, count = recipe.partition(" ")
+    if name == "heavy":
+        return heavy(int(count), size, seed)
     kinds = {**KINDS, **HARD_TO_ADD}
     return kinds[NAMES.get(recipe, recipe)](GoldenWords(seed), size)
