@@ -200,6 +200,15 @@ def open_questions() -> list[Any]:
     return questions
 
 
+def later_questions() -> list[Any]:
+    """A filter that came after the others."""
+    settings = ({"top_a": 0.2}, {"top_a": 1e-4, "temperature": 1.4, "min_keep": 20})
+    return [
+        question(580 + n, {"recipe": recipe, "size": ROW_SIZES[n % 4]}, one)
+        for n, (recipe, one) in enumerate((recipe, one) for recipe in ROWS for one in settings)
+    ]
+
+
 # ---------------------------------------------------------------- the file
 
 
@@ -217,6 +226,7 @@ def race_cases() -> list[dict[str, Any]]:
         *processed_questions(),
         *tie_questions(),
         *open_questions(),
+        *later_questions(),
     ]
     return [{**one, **answer_of_race(one)} for one in questions]
 

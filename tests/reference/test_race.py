@@ -106,7 +106,13 @@ LISTED: tuple[tuple[bool, dict[str, Any]], ...] = (
     (True, {"typical_p": 0.9}),
     (True, {"min_p": 2.0**-59, "temperature": 0.5, "stages": ("min_p", "temperature")}),
     (False, {"min_p": 2.0**-60, "temperature": 0.5, "stages": ("min_p", "temperature")}),
-    (False, {"epsilon_cutoff": 2.0**-60, "temperature": 2, "stages": ("epsilon_cutoff",)}),
+    (
+        False,
+        {"epsilon_cutoff": 2.0**-60, "temperature": 2, "stages": ("epsilon_cutoff", "temperature")},
+    ),
+    (False, {"top_a": 0.2, "temperature": 2}),
+    (True, {"top_a": 0.2, "temperature": 2, "stages": ("top_a", "temperature")}),
+    (False, {"top_a": 2.0**-60, "temperature": 2, "stages": ("top_a", "temperature")}),
     (False, {"top_k": 1000, "temperature": 0.5, "stages": ("top_k", "temperature")}),
     (True, {"top_k": 999, "temperature": 0.5, "stages": ("top_k", "temperature")}),
 )

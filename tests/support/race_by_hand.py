@@ -1,7 +1,7 @@
 """Section 6 of the rule a second time, in Python's integers and floats: an oracle of the reference.
 
 Written from the text of docs/rule.md and sharing no code with the package: slow, one number after
-the other. It has the stages of the temperature, top_k, top_p, min_p and epsilon_cutoff.
+the other. It has the stages of the temperature, top_k, top_p, top_a, min_p and epsilon_cutoff.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from functools import cache
 from typing import Any
 
 INF = math.inf
-ORDER = ("temperature", "top_k", "top_p", "min_p", "epsilon_cutoff")
+ORDER = ("temperature", "top_k", "top_p", "top_a", "min_p", "epsilon_cutoff")
 OFF: dict[str, float] = {
     "temperature": 1.0,
     "top_k": 0,
     "top_p": 1.0,
+    "top_a": 0.0,
     "min_p": 0.0,
     "epsilon_cutoff": 0.0,
 }
+TIMES_OF_TOTAL = {"min_p": 0, "epsilon_cutoff": 1, "top_a": -1}
+"""How often b of section 5 is in a threshold."""
 
 
 def f32(x: float) -> float:
@@ -126,7 +129,7 @@ def kept_set(row: Sequence[float], settings: dict[str, Any], stages: Sequence[st
             continue
         if v == OFF[name] or (name == "top_k" and v >= len(row)):
             continue
-        if name in ("min_p", "epsilon_cutoff") and v <= 2.0**-60:
+        if name in TIMES_OF_TOTAL and v <= 2.0**-60:
             continue
         has_filter = True
         kept.is_listed |= (name == "top_k" and v < 128) or (name == "top_p" and v < 0.5)
@@ -138,8 +141,8 @@ def kept_set(row: Sequence[float], settings: dict[str, Any], stages: Sequence[st
             count = count_to(masses, max(0, math.floor(v * 2**31) - 2**10), total)
         else:
             a = log2(v) - 2.0**-19
-            b = log2(float(total)) - 40 if name == "epsilon_cutoff" else 0
-            t = min(f32(a + b), -(2.0**-36))
+            b = log2(float(total)) - 40 if TIMES_OF_TOTAL[name] else 0
+            t = min(f32(a + TIMES_OF_TOTAL[name] * b), -(2.0**-36))
             kept.thresholds.append(t)
             count = sum(exponent(row[token], m, temperature) >= t for token in kept.tokens)
         kept.tokens = kept.tokens[: max(count, values.get("min_keep", 1))]

@@ -46,6 +46,7 @@ def random_race_settings(rng: Rng, size: int) -> dict[str, Any]:
         "top_k": (0.3, (1, 5, 127, 128, 200, size, max(1, size - 1))),
         "min_p": (0.3, (2.0**-60, 1e-9, 0.05, 0.5, 1.0)),
         "epsilon_cutoff": (0.2, (2.0**-60, 1e-3, 0.02)),
+        "top_a": (0.2, (2.0**-60, 1e-3, 0.2)),
         "min_keep": (0.2, (2, 5, 50)),
     }
     settings = {name: pick(rng, pool) for name, (p, pool) in choices.items() if rng.random() < p}
