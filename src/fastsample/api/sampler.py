@@ -13,6 +13,7 @@ import numpy as np
 from fastsample.engines.contract import SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
+from fastsample.engines.reference import RULE_VERSION
 from fastsample.inputs.logits import (
     MAX_VOCABULARY,
     Rows,
@@ -142,7 +143,7 @@ class Sampler:
             "isa": isa,
             "n_threads": n_threads,
         }
-        self.__setstate__({"table": SequenceTable(params, prompt, keywords), **options})
+        self._set_up({"table": SequenceTable(params, prompt, keywords), **options})
         if isa is not None:
             # A request without rows: the engine refuses an instruction set that it lacks.
             no_rows = SampleRequest(np.empty((0, 1), np.float32), 1, make_plan(0), None)
@@ -485,9 +486,18 @@ class Sampler:
             batch = self._suspend()
             table = self._table.copy()
             self._resume(batch)
-        return {"table": table, **self._options}
+        return {"rule_version": RULE_VERSION, "table": table, **self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        version = state["rule_version"]
+        if version != RULE_VERSION:
+            raise ValueError(
+                f"a copy of a Sampler must be of rule version {RULE_VERSION}, got {version}: its "
+                "tokens would be others (use the release that wrote it, or make a new Sampler)"
+            )
+        self._set_up({name: value for name, value in state.items() if name != "rule_version"})
+
+    def _set_up(self, state: dict[str, Any]) -> None:
         self._table: SequenceTable = state["table"]
         self._options = {name: value for name, value in state.items() if name != "table"}
         valid_vocab = state["valid_vocab"]

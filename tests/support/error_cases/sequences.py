@@ -55,6 +55,11 @@ class Reentrant(Foreign):
         return super().__dlpack__(**keywords)
 
 
+def unpickle_another_rule(sampler: Sampler) -> None:
+    state = {**sampler.__getstate__(), "rule_version": 1}
+    sampler.__setstate__(state)
+
+
 def set_a_parameter(sampler: Sampler) -> None:
     sampler.temperature = 0
 
@@ -195,6 +200,11 @@ ERROR_CASES = [
         {"temperature": np.ones(2)},
         TypeError,
         "`temperature` must be a number, got ndarray (for one value per row call sample()",
+    ),
+    of_one(
+        unpickle_another_rule,
+        ValueError,
+        "a copy of a Sampler must be of rule version 2, got 1: its tokens would be others (",
     ),
     of_one(
         set_a_parameter,
