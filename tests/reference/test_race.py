@@ -9,6 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from fastsample import Sampler, SamplingParams, sample
 from fastsample.engines import reference
 from fastsample.engines.reference import clocks, race
 from fastsample.engines.reference.draw import words
@@ -225,6 +226,23 @@ def test_the_engine_races_on_each_stream() -> None:
     ]
     assert draws(row, 20, stream=40, **settings) == expected
     assert len(set(expected)) > 2
+
+
+def test_each_sequence_of_a_sampler_has_its_draw() -> None:
+    row = np.float32([0.5, 1, -2, 0, 0.25])
+    each_draw = [SamplingParams(seed=3, draw=draw) for draw in ("race", "inverse", "race")]
+    sampler = Sampler(each_draw, engine="reference")
+    steps = np.array([sampler(np.stack([row] * 3)) for _ in range(20)])
+    for column, draw in zip(steps.T, ("race", "inverse", "race"), strict=True):
+        found = [
+            int(sample(row, seed=3, position=n, draw=draw, engine="reference").tokens)
+            for n in range(20)
+        ]
+        assert column.tolist() == found
+    assert steps[:, 0].tolist() == [
+        race_by_hand.race(row.tolist(), (3, n, 0)).token for n in range(20)
+    ]
+    assert steps[:, 0].tolist() != steps[:, 1].tolist()
 
 
 @each("settings", [{"temperature": 0.0}, {"top_k": 1}, {"min_p": 1.0}])
