@@ -327,7 +327,38 @@ def test_masses_may_move_by_the_margin(kind: str, filters: dict[str, Any]) -> No
     assert n_tight > 0
 
 
-def test_margins_without_a_race() -> None:
+def margin_of(row: np.ndarray, by_race: bool = True, **filters: Any) -> float:
+    seen = reference.trace(row, **filters)
+    race_of_row = race_of(row, **filters) if by_race else None
+    return reference.margin(row, seen, race_of_row, PLACE, filters.get("temperature", 1.0))
+
+
+def test_margin_of_every_kind_of_draw() -> None:
+    row = np.float32([1, 3, 2.5])
+    assert margin_of(row, temperature=0.0) == margin_of(row, False, temperature=0.0) == 0.5
+    assert margin_of(row, top_k=1) == margin_of(row, False, top_k=1) == math.inf
+    assert math.isnan(margin_of(row, False))
+    assert margin_of(row) == race_by_hand.race(row.tolist(), PLACE).margin
+    with mock.patch.object(race, "LIMIT", 1):
+        assert math.isnan(margin_of(row))
+
+
+def test_shards_merge_by_time_and_token() -> None:
+    """The first of each shard's first arrivals is that of the row; at equal times the tail's."""
+    row = race_of(make_race_row(np.random.default_rng(12), "normal", 1000), temperature=0.7)
+    for stream in range(50):
+        place = reference.Place(5, 1, stream)
+        firsts = []
+        for shard in range(4):
+            own = row.tokens // 250 == shard
+            part = row._replace(tokens=row.tokens[own], masses=row.masses[own])
+            firsts.append(reference.decide(part, place))
+        arrived = [one for one in firsts if one is not None]
+        merged = min(arrived, key=lambda one: (one.time, one.height < 0, one.token))
+        assert merged == reference.decide(row, place)
+
+
+def test_margins_at_their_ends() -> None:
     only = reference.Race(np.array([3]), np.array([2**40], dtype=np.uint64), 4, None)
     assert reference.explain(only, PLACE) == ((3, mock.ANY, -1), None, math.inf)
     assert gap_of_top_two(np.float32([1, 3, 2.5])) == 0.5

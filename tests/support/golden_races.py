@@ -23,6 +23,7 @@ from tests.support.golden_requests import make_golden_request
 
 RACES = Path(__file__).parents[1] / "golden" / "rule-2-race.json"
 DRAWS = 3  # from each row, on streams of their own
+NO_PLACE = reference.Place(0, 0, 0)
 ARRIVALS = 128  # of the tail, whose bits are hashed
 
 
@@ -58,7 +59,12 @@ def answer_of_race(question: dict[str, Any]) -> dict[str, Any]:
         "tokens": out.tokens[0].tolist(),
         "kept": int(out.kept_count[0]),
     }
-    return {**answer, **(explained(request) if out.kept_count[0] > 1 else {})}
+    if answer["kept"] == 1:
+        row, settings = adjusted_row(request, 0), filters(request.plan[0])
+        seen = reference.trace(row, **settings)
+        found = reference.margin(row, seen, None, NO_PLACE, settings["temperature"])
+        return {**answer, "margin": found.hex()}
+    return {**answer, **(explained(request) if answer["kept"] else {})}
 
 
 def explained(request: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ flush denormals to zero change nothing.
 
 from .draw import draw, philox4x32, uniform
 from .filters import STAGES, Trace, by_token, trace
-from .margin import Decision, explain, gap_of_top_two
+from .margin import Decision, explain, margin
 from .mass import LOG2_E, TOP_MASS_BITS, exponents, float_masses, ln, masses, power, scale
 from .ordinal import order
 from .penalties import Scope, adjust

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import race as _race
+from .filters import Trace
 from .mass import ln
 from .ordinal import order
 from .race import Arrival, Place, Race, decide, head, tail
-from .rows import read
+from .rows import read, to_float32
 
 
 class Decision(NamedTuple):
@@ -49,6 +50,28 @@ def explain(race: Race, place: Place) -> Decision:
     ratio = _least_ratio(race, place, winner, _end(race, place, runner_up))
     margin = math.inf if ratio == math.inf else float(ln(max(ratio, 1.0)))
     return Decision(winner, runner_up, margin)
+
+
+def margin(
+    row: NDArray[np.float32], seen: Trace, race: Race | None, place: Place, temperature: float
+) -> float:
+    """Margin of one draw from a row after section 2; `race` is None for the inverse method.
+
+    Examples
+    --------
+    >>> from fastsample.engines.reference import prepare, trace
+    >>> row, place = np.array([1, 3, 2.5], dtype=np.float32), Place(7, 0, 0)
+    >>> seen = trace(row)
+    >>> margin(row, seen, None, place, 1.0), margin(row, seen, None, place, 0.0)
+    (nan, 0.5)
+    >>> round(margin(row, seen, prepare(row, seen, listed=True), place, 1.0), 3)
+    0.28
+    """
+    if to_float32(temperature) == 0.0:
+        return gap_of_top_two(row)
+    if seen.kept == 1:
+        return math.inf
+    return math.nan if race is None else explain(race, place).margin
 
 
 def gap_of_top_two(row: NDArray[np.float32]) -> float:
