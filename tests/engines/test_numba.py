@@ -42,7 +42,7 @@ FUSED = re.compile(r"\bv?fn?m(?:add|sub)|\bfml[as]\b")
 TYPES_OF_LOOPS = """
 import numpy as np
 from fastsample import log_softmax, sample, softmax
-from fastsample.engines.numba import draw, fixed, float_mode, mass, ordinal
+from fastsample.engines.numba import clocks, draw, fixed, float_mode, mass, ordinal, race
 rows = np.random.default_rng(0).normal(size=(3, 5000)).astype(np.float32)
 frozen = rows.copy()
 frozen.flags.writeable = False
@@ -52,13 +52,13 @@ for logits in (rows, frozen, rows[:, ::2], rows.astype(np.float16), rows[0]):
                 {"top_k": 4000, "min_keep": 2000}, {"temperature": 0},
                 {"typical_p": 0.3, "top_n_sigma": 2.5}, {"typical_p": 0.9, "epsilon_cutoff": 0.1}):
         for place in ({"seed": 1, "position": 0}, {"seed": 2**64 - 1, "position": 2**64 - 1}):
-            for reduction in ("exact", "fixed"):
-                sample(logits, **how, **place, stream="row", logprobs=2,
+            for method, reduction in (("race", "exact"), ("inverse", "exact"), (None, "fixed")):
+                sample(logits, **how, **place, stream="row", logprobs=2, draw=method,
                        logprobs_mode=("raw", "processed"), reduction=reduction, engine="numba")
     for reduction in ("exact", "fixed"):
         softmax(logits, reduction=reduction, engine="numba")
         log_softmax(logits, reduction=reduction, engine="numba")
-for module in (draw, fixed, float_mode, mass, ordinal):
+for module in (clocks, draw, fixed, float_mode, mass, ordinal, race):
     for name, loop in vars(module).items():
         if hasattr(loop, "nopython_signatures") and loop.__module__ == module.__name__:
             print(module.__name__, name, len(loop.nopython_signatures))
@@ -104,8 +104,8 @@ def test_every_loop_is_compiled_once() -> None:
 
 
 def test_no_multiply_and_add_is_fused() -> None:
+    from fastsample.engines.numba import clocks, fixed, mass, race
     from fastsample.engines.numba import draw as draws
-    from fastsample.engines.numba import fixed, mass
 
     rows = np.random.default_rng(2).normal(size=(1, 5000)).astype(np.float32)
     for mode in ("exact", "fixed"):
@@ -115,8 +115,11 @@ def test_no_multiply_and_add_is_fused() -> None:
                 how = {"top_p": top_p, "temperature": temperature, "reduction": mode}
                 fastsample.sample(rows, **how, engine="numba")
                 fastsample.sample(rows, **how, typical_p=0.5, top_n_sigma=2.0, engine="numba")
+    for how in ({}, {"top_k": 50}):
+        fastsample.sample(rows, **how, draw="race", engine="numba")
     loops = {mass.running_mass, mass.write_powers, draws.draw}
     loops |= {fixed.running_sum, fixed.draw_floats}
+    loops |= {race._draw, clocks.clock_of_token, clocks.write_arrivals}
     for loop in loops:
         assert loop.nopython_signatures
         for code in loop.inspect_asm().values():

@@ -28,6 +28,9 @@ STEPS_IN_NUMPY = {
 }
 """What the Numba engine has no loops for: bands, deviations, logits processors, targets."""
 
+SETTINGS_OF_RACES = {"engines.reference.draw", "engines.reference.race"}
+"""What the settings of a row alone say of its draw: purposes of words, and whether it is listed."""
+
 TABLE = {"params.table", "params.ops"}
 
 ARROWS: dict[str, set[str]] = {
@@ -44,7 +47,10 @@ ARROWS: dict[str, set[str]] = {
     "engines.contract": {"inputs.*", *TABLE},
     "engines.reference": {"engines.contract", *TABLE},
     "engines.native": {"_native", "engines.contract", *TABLE},
-    "engines.numba": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE, *STEPS_IN_NUMPY},
+    "engines.numba": {
+        *("engines.contract", *TABLE, *NUMBERS_OF_THE_RULE),
+        *(*STEPS_IN_NUMPY, *SETTINGS_OF_RACES),
+    },
     "engines.torch": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE},
     "engines.triton": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE, "engines.torch.*"},
 }

@@ -61,6 +61,7 @@ ENGINES = {
             requires=("numba",),
             machines=("x86_64", "amd64", "aarch64", "arm64"),
             package="numba",
+            draws=(DrawMethod.INVERSE, DrawMethod.RACE),
             is_automatic=True,
         ),
         EngineRecord(

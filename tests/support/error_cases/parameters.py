@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest import mock
+
 import numpy as np
 
-from fastsample import Sampler, SamplingParams, kept_set, sample
+from fastsample import Sampler, SamplingParams, engines, kept_set, sample
+from fastsample.params.ops import DrawMethod
 from tests.support.engines import NATIVE, native, without_modules
 from tests.support.error_cases import (
     ROW,
@@ -27,6 +31,13 @@ def call_without_numba() -> None:
     """Ask for the Numba engine as if numba were not installed."""
     with without_modules("numba"):
         sample(ROW, engine="numba")
+
+
+def call_without_race() -> None:
+    """Ask the Numba engine for a race as if it had none."""
+    record = replace(engines.ENGINES["numba"], draws=(DrawMethod.INVERSE,))
+    with mock.patch.dict(engines.ENGINES, numba=record):
+        sample(ROW, engine="numba", draw="race")
 
 
 def call_without_torch() -> None:
@@ -273,9 +284,9 @@ ENGINES = [
         "`isa` must be None for engine 'numba', which has no instruction sets to choose from, got",
     ),
     ErrorCase(
-        lambda: sample(ROW, engine="numba", draw="race"),
+        call_without_race,
         ValueError,
-        'engine \'numba\' has no draw "race" (use engine="reference", or draw="inverse")',
+        "engine 'numba' has no draw \"race\" (use engine=",
     ),
     ErrorCase(
         call_without_numba,

@@ -1,9 +1,9 @@
 """How the loops of the Numba engine are compiled.
 
 The modules, by section of the rule: `ordinal` (1 and 3), `mass` (4), `row` (a row and its cuts),
-`filters` (5), `draw` (6), `logprobs` and `softmax` (7), `fixed` (8), `engine`. Section 2 is the
-reference's. `float_mode` sets the processor's float mode. Loops write no float maxima, and no float
-sums but in lanes: Numba leaves others scalar.
+`filters` (5), `draw`, `clocks` and `race` (6), `logprobs` and `softmax` (7), `fixed` (8), `engine`.
+Section 2 is the reference's. `float_mode` sets the processor's float mode. Loops write no float
+maxima, and no float sums but in lanes: Numba leaves others scalar.
 
 Each loop is compiled at its first call, for one set of types: logits come as the bits of float32,
 in a contiguous array that is not writable. No product and sum are fused without `fastmath`.

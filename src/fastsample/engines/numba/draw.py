@@ -1,4 +1,4 @@
-"""Section 6 in loops: random numbers by counter, and the token under each."""
+"""Section 6 in loops: random words by counter, and the token of the inverse method."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _M0, _M1, _W0, _W1 = (np.uint64(word) for word in (0xD2511F53, 0xCD9E8D57, 0x9E3
 
 
 @compiled
-def uniform(seed: Any, position: Any, stream: Any) -> Any:
-    """U of the rule for the draw of a token: Philox4x32-10's first two words."""
+def words(seed: Any, position: Any, stream: Any, last: Any) -> Any:
+    """Philox4x32-10's four words in two uint64; `last` is the fourth word of the counter."""
     k0, k1 = seed & LOW, seed >> _HALF
-    c0, c1, c2, c3 = position & LOW, position >> _HALF, stream, np.uint64(0)
+    c0, c1, c2, c3 = position & LOW, position >> _HALF, stream & LOW, last & LOW
     for _ in range(10):
         a, b = _M0 * c0, _M1 * c2
         c0, c1, c2, c3 = (b >> _HALF) ^ c1 ^ k0, b & LOW, (a >> _HALF) ^ c3 ^ k1, a & LOW
         k0, k1 = (k0 + _W0) & LOW, (k1 + _W1) & LOW
-    return c0 | (c1 << _HALF)
+    return c0 | (c1 << _HALF), c2 | (c3 << _HALF)
 
 
 @compiled
@@ -60,16 +60,17 @@ def draw(
     cut: Cut,
     scaling: Any,
     rng_position: Any,
+    purpose: int,
     tokens: NDArray[np.int64],
 ) -> None:
-    """Draw tokens at (seed, position, stream), and on the streams after it.
+    """Draw tokens at (seed, position, stream), and on the streams after it, by the inverse method.
 
     `running` is that of `running_mass` for the same cut and scaling.
     """
     seed, position, stream = rng_position
     total = np.uint64(running[-1])
     for n in range(len(tokens)):
-        u = uniform(seed, position, (stream + np.uint64(n)) & LOW)
+        u, _ = words(seed, position, stream + np.uint64(n), np.uint64(purpose))
         r = np.int64(mul_high(u, total))
         block = np.searchsorted(running, r, side="right")
         before = running[block - 1] if block else np.int64(0)

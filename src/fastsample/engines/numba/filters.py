@@ -29,11 +29,15 @@ scale_of = lru_cache(maxsize=256)(scale)
 
 @dataclass(slots=True)
 class Kept:
-    """The tokens of a row up to a cut, and the scaling of their masses."""
+    """The tokens of a row up to a cut, and the scaling of their masses.
+
+    `threshold` is the cut of the thresholds alone, whatever `min_keep` is.
+    """
 
     row: Row
     cut: int
     scaling: Scaling
+    threshold: int = ALL
 
     def upto(self, cut: int, min_keep: int) -> None:
         """Keep the tokens up to a cut, and at least the first `min_keep`."""
@@ -99,7 +103,9 @@ def _threshold(kept: Kept, op: int, v: float, min_keep: int) -> None:
         t += _log2_total(kept)
     elif op == Op.THRESHOLD_OF_TOP_SHARE:
         t -= _log2_total(kept)
-    kept.upto(kept.row.reaching(_bounded(t), kept.scaling), min_keep)
+    cut = kept.row.reaching(_bounded(t), kept.scaling)
+    kept.threshold = min(kept.threshold, cut)
+    kept.upto(cut, min_keep)
 
 
 # ---------------------------------------------------------------- bands

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.engines.reference.draw import INVERSE
+
 from . import compiled
-from .draw import LOW, uniform
+from .draw import words
 from .mass import float_mass_of
 from .ordinal import BLOCK, Bits, Cut, key_parts, logit_of, ordinal_of, unread_bound, unread_ordinal
 from .row import Row, Scaling
@@ -103,7 +105,13 @@ def _token_at(bits: Bits, wide: int, total: float, r: float, cut: Cut, scaling: 
 
 @compiled
 def draw_floats(
-    bits: Bits, running: NDArray[np.float64], cut: Cut, scaling: Any, rng_position: Any, tokens: Any
+    bits: Bits,
+    running: NDArray[np.float64],
+    cut: Cut,
+    scaling: Any,
+    rng_position: Any,
+    purpose: int,
+    tokens: Any,
 ) -> None:
     """Draw tokens at (seed, position, stream), and on the streams after it.
 
@@ -111,7 +119,7 @@ def draw_floats(
     """
     seed, position, stream = rng_position
     for n in range(len(tokens)):
-        u = uniform(seed, position, (stream + np.uint64(n)) & LOW)
+        u, _ = words(seed, position, stream + np.uint64(n), np.uint64(purpose))
         r = np.float64(u >> _SHIFT) * _STEP * running[-1]
         wide = np.searchsorted(running, r, side="right")
         before = running[wide - 1] if wide else np.float64(0)
@@ -149,11 +157,17 @@ class FixedRow(Row):
         return masses
 
     def draw(
-        self, cut: int, scaling: Scaling, rng_position: Any, tokens: NDArray[np.int64]
+        self,
+        cut: int,
+        scaling: Scaling,
+        rng_position: Any,
+        tokens: NDArray[np.int64],
+        purpose: int = INVERSE,
     ) -> None:
         """Draw from what a cut keeps."""
         self.mass(cut, scaling)
-        draw_floats(self.bits, self._sums, key_parts(cut), scaling, rng_position, tokens)
+        parts = key_parts(cut)
+        draw_floats(self.bits, self._sums, parts, scaling, rng_position, purpose, tokens)
 
     def need(self, cut: int, scaling: Scaling, share: float) -> float:
         """Mass that reaches a share, a float32 below 1, of the mass up to a cut."""

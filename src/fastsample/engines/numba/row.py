@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.engines.reference.draw import INVERSE
 from fastsample.engines.reference.mass import TOP_MASS_BITS
 from fastsample.engines.reference.reductions import nucleus_target
 from fastsample.engines.reference.rows import EMPTY, INVALID, OK, read
@@ -104,11 +105,16 @@ class Row:
         return masses_of(keys, scaling)
 
     def draw(
-        self, cut: int, scaling: Scaling, rng_position: Any, tokens: NDArray[np.int64]
+        self,
+        cut: int,
+        scaling: Scaling,
+        rng_position: Any,
+        tokens: NDArray[np.int64],
+        purpose: int = INVERSE,
     ) -> None:
         """Draw from the tokens that a cut keeps: see `numba.draw`."""
         self.total_mass(cut, scaling)
-        draw(self.bits, self._running, key_parts(cut), scaling, rng_position, tokens)
+        draw(self.bits, self._running, key_parts(cut), scaling, rng_position, purpose, tokens)
 
     def keys(self, cut: int, in_order: bool = True) -> NDArray[np.int64]:
         """Sort keys of the tokens that a cut keeps, in order or by token."""

@@ -24,7 +24,7 @@ from .rows import read, to_float32
 LIMIT = 32768
 """Arrivals of the tail that are looked at."""
 
-_LEVEL_BITS = 47
+LEVEL_BITS = 47
 _LISTED_COUNT, _LISTED_SHARE = 128, 0.5
 _NO_EFFECT = 2.0**-60  # shares up to this one keep every token
 _FIRST_LOOK = 128
@@ -95,7 +95,7 @@ def level(v: int, heavy: NDArray[np.uint64]) -> int:
     (37, 41)
     """
     most = math.isqrt(2**v >> 5)
-    q = max(0, _LEVEL_BITS - v)
+    q = max(0, LEVEL_BITS - v)
     while np.count_nonzero(heavy >= np.uint64(2**q)) > most:
         q += 1
     return q
