@@ -156,27 +156,32 @@ class SpanMass {
   uint32_t vectors_ = 0;
 };
 
+// An integer below 2^52 as a float64, exactly. Here and below Real is double or Doubles, Bits as wide.
+template <class Real, class Bits>
+FASTSAMPLE_INLINE Real as_double(Bits n) {
+  constexpr uint64_t kTwoTo52 = 0x4330000000000000;
+  return bits_as<Real>(n | kTwoTo52) - 0x1p52;
+}
+
 // Section 7's ln for positive normal z: the reduction of FreeBSD and musl, without a call of the C library.
-inline double natural_log(double z) {
+template <class Real, class Bits>
+FASTSAMPLE_INLINE Real natural_log(Real z) {
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e00000000;
   constexpr uint64_t kOne = 0x3ff0000000000000;
   constexpr double G0 = 0x1.5555555555593p-1, G1 = 0x1.999999997fa04p-2, G2 = 0x1.2492494229359p-2,
                    G3 = 0x1.c71c51d8e78afp-3, G4 = 0x1.7466496cb03dep-3, G5 = 0x1.39a09d078c69fp-3,
                    G6 = 0x1.2f112df3e5244p-3;
-  uint64_t bits;
-  std::memcpy(&bits, &z, sizeof bits);
-  bits += kOne - kSqrtHalf;
-  const double e = static_cast<double>(static_cast<int64_t>(bits >> 52) - 1023);
-  bits = (bits & ((uint64_t{1} << 52) - 1)) + kSqrtHalf;
-  std::memcpy(&z, &bits, sizeof z);
-  const double f = z - 1.0;
-  const double q = f / (2.0 + f);
-  const double w = q * q;
-  const double v = w * w;
-  const double r = w * (G0 + v * (G2 + v * (G4 + v * G6))) + v * (G1 + v * (G3 + v * G5));
-  const double h = (0.5 * f) * f;
+  const Bits bits = bits_as<Bits>(z) + (kOne - kSqrtHalf);
+  const Real e = as_double<Real, Bits>(bits >> 52) - 1023.0;
+  const Real f = bits_as<Real>((bits & ((uint64_t{1} << 52) - 1)) + kSqrtHalf) - 1.0;
+  const Real q = f / (2.0 + f);
+  const Real w = q * q;
+  const Real v = w * w;
+  const Real r = w * (G0 + v * (G2 + v * (G4 + v * G6))) + v * (G1 + v * (G3 + v * G5));
+  const Real h = (0.5 * f) * f;
   return e * 0x1.62e42feep-1 - ((h - (q * (h + r) + e * 0x1.a39ef35793c76p-33)) - f);
 }
+inline double natural_log(double z) { return natural_log<double, uint64_t>(z); }
 
 }  // namespace
 }  // namespace FASTSAMPLE_ISA

@@ -31,6 +31,9 @@ enum Scope : int64_t { kPromptAndOutput = -1, kPrompt = -2, kOutput = -3 };
 // How masses are represented and added (section 8).
 enum Reduction : int32_t { kExact = 0, kFixed = 1, kFast = 2 };
 
+// How a token is drawn (section 6). params/ops.py has the same codes.
+enum DrawMethod : uint32_t { kInverse = 0, kRace = 1 };
+
 // One row's parameters, not yet rounded to float32 (section 1). engines/plan.py builds arrays of it under the
 // name PLAN: change the two layouts together.
 struct RowParams {
@@ -45,7 +48,7 @@ struct RowParams {
   uint64_t seed;
   uint64_t position;
   uint32_t stream;
-  uint32_t draw;  // 0 the inverse method, 1 the race
+  uint32_t draw;  // a DrawMethod
   Op ops[kMaxStages];          // the chain of stages, ended by kEnd
   uint8_t stages[kMaxStages];  // the parameter of each: only the reference reads it
   double values[kMaxStages];   // one for each op

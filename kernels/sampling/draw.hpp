@@ -1,6 +1,7 @@
 // Sections 6 and 8: the draw from a kept set whose masses are computed, integers or floats.
 #pragma once
 
+#include "math/clocks.hpp"
 #include "math/philox.hpp"
 #include "sampling/total_mass.hpp"
 
@@ -115,7 +116,7 @@ inline int64_t draw_by_floats(const KeptSet& kept, uint64_t u) {
 // Draws on the stream that is `nth` after the row's own.
 inline int64_t draw(const RowParams& params, const KeptSet& kept, int64_t nth) {
   const uint32_t stream = params.stream + static_cast<uint32_t>(nth);
-  const uint64_t u = uniform(params.seed, params.position, stream, 0);
+  const uint64_t u = uniform(params.seed, params.position, stream, kInversePurpose);
   return kept.reduction == kExact ? draw_by_integers(kept, u) : draw_by_floats(kept, u);
 }
 

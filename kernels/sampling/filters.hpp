@@ -64,12 +64,20 @@ inline float threshold_of(KeptSet& kept, Op op, float value) {
   return static_cast<float>(share);
 }
 
-inline void filter_threshold(KeptSet& kept, Op op, float value) {
+// The lowest key that a threshold keeps; 0 where it keeps all.
+inline uint64_t threshold_cut(KeptSet& kept, Op op, float value) {
   constexpr float kHighest = -0x1p-36f;  // keeps all tokens whose logit is m
   const float threshold = threshold_of(kept, op, value);
-  if (threshold == kNoThreshold) return;
+  if (threshold == kNoThreshold) return 0;
   const float y = threshold < kHighest ? threshold : kHighest;
   const uint64_t cut = lowest_key_of(lowest_logit(kept.scaling, y));
+  kept.passing = cut > kept.passing ? cut : kept.passing;
+  return cut;
+}
+
+inline void filter_threshold(KeptSet& kept, Op op, float value) {
+  const uint64_t cut = threshold_cut(kept, op, value);
+  if (cut == 0) return;
   if (kept.in_place) {
     keep_from(kept, {cut}, false);
   } else {
@@ -79,7 +87,7 @@ inline void filter_threshold(KeptSet& kept, Op op, float value) {
 
 // ---- all stages ---------------------------------------------------------------------------------------
 
-// False where the workspace is too small for BAND.
+// Masses may be missing after it. False where the workspace is too small for BAND.
 inline bool apply_stages(KeptSet& kept, const RowParams& params) {
   for (int i = 0; i < kMaxStages && params.ops[i] != Op::kEnd; ++i) {
     const Op op = params.ops[i];
@@ -98,7 +106,6 @@ inline bool apply_stages(KeptSet& kept, const RowParams& params) {
       case Op::kEnd: break;
     }
   }
-  compute_masses(kept);
   return true;
 }
 

@@ -19,6 +19,7 @@ struct KeptSet {
   bool in_place;
   uint64_t cut;        // in place: the lowest key
   uint64_t highest;    // no kept token has a larger key
+  uint64_t passing;    // the lowest key that all thresholds keep, if the temperature has not changed since
   bool has_masses;  // the integer masses (listed: of each token; in place: of each span) and total are computed
   int64_t count;  // listed: the number of tokens
   uint64_t total;  // integer mass
@@ -27,7 +28,7 @@ struct KeptSet {
 
 inline KeptSet all_tokens(const Row& row, Workspace& work, Scaling scaling, int64_t min_keep,
                           Reduction reduction) {
-  return {row, work, min_keep, reduction, scaling, true, lowest_key(), kNoKey, false, 0, 0, 0};
+  return {row, work, min_keep, reduction, scaling, true, lowest_key(), kNoKey, lowest_key(), false, 0, 0, 0};
 }
 
 // The lowest read logit whose exponent is at least y. Exponents rise with the logit, so bisection finds it. The first

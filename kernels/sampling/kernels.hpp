@@ -1,7 +1,7 @@
 // The steps of a row in their order: scan -> stages -> masses -> draw -> log-probabilities.
 #pragma once
 
-#include "sampling/draw.hpp"
+#include "sampling/race.hpp"
 #include "sampling/softmax.hpp"
 #include "reduce/sums.hpp"
 
@@ -100,7 +100,14 @@ inline void write_modes(const Logits& logits, const RowParams& params, const Kep
 
 // ---- kernels --------------------------------------------------------------------------------------------
 
-// ---- kernels --------------------------------------------------------------------------------------------
+inline Status draw_tokens(KeptSet& kept, const RowParams& params, const RowOutput& out) {
+  if (params.draw == kRace) return draw_by_race(kept, params, out.kept_count || out.mode_count, out);
+  if (!apply_stages(kept, params)) return kNoCapacity;
+  compute_masses(kept);
+  for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = draw(params, kept, i);
+  if (out.kept_count) *out.kept_count = count_kept(kept);
+  return kOk;
+}
 
 Status sample(const Logits& logits, const RowProcessors& processors, const RowParams& params,
               Reduction reduction, Workspace& work, const RowOutput& out) {
@@ -116,12 +123,12 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
     write_modes(logits, params, kept, top, greedy_distribution(row, top, sort_key(top, token)), out);
     return kOk;
   }
-  if (!apply_stages(kept, params)) return kNoCapacity;
-  for (int64_t i = 0; i < out.draws; ++i) {
-    out.tokens[i] = clamp_token(row, draw(params, kept, i));
-  }
-  if (out.kept_count) *out.kept_count = count_kept(kept);
-  if (out.mode_count) write_modes(logits, params, kept, top, kept_distribution(kept), out);
+  const Status drawn = draw_tokens(kept, params, out);
+  if (drawn != kOk) return drawn;
+  for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = clamp_token(row, out.tokens[i]);
+  if (out.mode_count == 0) return kOk;
+  compute_masses(kept);
+  write_modes(logits, params, kept, top, kept_distribution(kept), out);
   return kOk;
 }
 

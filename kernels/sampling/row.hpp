@@ -126,6 +126,14 @@ class Row {
 
   float logit(int64_t token) const { return read(load_one(block(token / kBlock) + 4 * (token % kBlock))); }
 
+  // The unread logits of some tokens, -inf past the row's end.
+  FASTSAMPLE_INLINE Floats logits_at(Uints tokens) const {
+    if (logits_.dtype == kFloat32 && logits_.step == 4 && !has_processors_) return gather(tokens);
+    Floats logits;
+    for (int lane = 0; lane < kLanes; ++lane) logits[lane] = unread_logit(tokens[lane]);
+    return logits;
+  }
+
   // Prefetch what is kPrefetch bytes after block b, for a pass over the row; or block b itself.
   __attribute__((always_inline)) void prefetch(int64_t b) const {
     const char* start = logits_.data + kPrefetch;
@@ -143,6 +151,38 @@ class Row {
     for (int64_t byte = 0; byte < kBytes; byte += 64) {
       __builtin_prefetch(start + b * kBytes + byte, 0, kSecondLevel);
     }
+  }
+
+  Floats gather(Uints tokens) const {
+    const uint32_t size = static_cast<uint32_t>(logits_.vocabulary);
+#if defined(__AVX512F__)
+    const __mmask16 inside = _mm512_cmplt_epu32_mask((__m512i)tokens, (__m512i)(size - Uints{}));
+    return (Floats)_mm512_mask_i32gather_ps((__m512)fill(-kInfinity), inside, (__m512i)tokens, logits_.data, 4);
+#elif defined(__AVX2__)
+    const Ints inside = tokens < size;
+    return (Floats)_mm256_mask_i32gather_ps((__m256)fill(-kInfinity),
+                                            reinterpret_cast<const float*>(logits_.data), (__m256i)tokens,
+                                            (__m256)inside, 4);
+#else
+    Floats logits;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      logits[lane] = tokens[lane] < size ? load_one(logits_.data + 4 * int64_t{tokens[lane]}) : -kInfinity;
+    }
+    return logits;
+#endif
+  }
+
+  // One logit, without building its block unless the block has edits.
+  float unread_logit(int64_t token) const {
+    if (token >= logits_.vocabulary) return -kInfinity;
+    if (has_edits(token / kBlock)) return load_one(build(token / kBlock) + 4 * (token % kBlock));
+    const bool masked = processors_.allowed || processors_.allowed_bits;
+    if (masked && !is_allowed(token)) return -kInfinity;
+    const char* source = logits_.data + token * logits_.step;
+    if (logits_.dtype == kFloat32) return load_one(source);
+    char halves[2 * kLanes] = {};
+    std::memcpy(halves, source, 2);
+    return logits_.dtype == kFloat16 ? widen_float16(halves)[0] : widen_bfloat16(halves)[0];
   }
 
   bool has_edits(int64_t b) const {

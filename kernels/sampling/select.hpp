@@ -34,6 +34,26 @@ struct ScanState {
   Floats sum_odd = {};
 };
 
+// Adds a block's logits to the sums, and takes their maxima.
+FASTSAMPLE_INLINE ScanState scan_block(const Row& row, int64_t b, const ScanState& state) {
+  return row.with_block(b, [=](auto load) __attribute__((always_inline)) {
+    ScanState next = {fill(-kInfinity), fill(-kInfinity), state.sum_even, state.sum_odd};
+    for (int64_t i = 0; i < kBlock; i += 2 * kLanes) {
+      const Floats even = load(i);
+      const Floats odd = load(i + kLanes);
+      next.max_even = larger(next.max_even, even);
+      next.max_odd = larger(next.max_odd, odd);
+      next.sum_even = add_by_multiplier(next.sum_even, even);
+      next.sum_odd = add_by_multiplier(next.sum_odd, odd);
+    }
+    return next;
+  });
+}
+
+// Parts of a row that a scan reads in turn: processors fetch ahead in each of them, so that none has to be
+// prefetched.
+constexpr int64_t kStreams = 4;
+
 // Writes each block's largest logit, with kPartMax also those of its parts, and the row's top logit. For most
 // parameters it is the only pass over all of the row. The sum becomes NaN if any logit is. It can also become
 // NaN where large finite logits overflow, so a NaN is then searched for. If the sum is finite no logit is -inf.
@@ -41,29 +61,21 @@ template <bool kPartMax>
 inline Status scan(const Row& row, Workspace& work, float* top) {
   Floats row_max = fill(-kInfinity);
   ScanState state = {};
-  work.is_finite = false;
-  for (int64_t b = 0; b < row.blocks(); ++b) {
-    if (b == row.full_blocks()) work.is_finite = all_finite(state.sum_even + state.sum_odd);
-    row.prefetch(b);
-    state = row.with_block(b, [=](auto load) __attribute__((always_inline)) {
-      ScanState next = {{}, {}, state.sum_even, state.sum_odd};
-      next.max_even = next.max_odd = fill(-kInfinity);
-      for (int64_t i = 0; i < kBlock; i += 2 * kLanes) {
-        const Floats even = load(i);
-        const Floats odd = load(i + kLanes);
-        next.max_even = larger(next.max_even, even);
-        next.max_odd = larger(next.max_odd, odd);
-        next.sum_even = add_by_multiplier(next.sum_even, even);
-        next.sum_odd = add_by_multiplier(next.sum_odd, odd);
-      }
-      return next;
-    });
+  const auto scan_next = [&](int64_t b) __attribute__((always_inline)) {
+    state = scan_block(row, b, state);
     const Floats lane_max = larger(state.max_even, state.max_odd);
     row_max = larger(row_max, lane_max);
     const Parts parts = largest_of_parts(lane_max);
     work.block_max[b] = read(largest(parts));
     if (kPartMax) std::memcpy(work.part_max + b * kParts, &parts, sizeof parts);
+  };
+  const int64_t stream = row.full_blocks() / kStreams;
+  for (int64_t b = 0; b < stream; ++b) {
+    for (int64_t first = 0; first < kStreams * stream; first += stream) scan_next(first + b);
   }
+  for (int64_t b = kStreams * stream; b < row.full_blocks(); ++b) scan_next(b);
+  work.is_finite = all_finite(state.sum_even + state.sum_odd);
+  if (row.full_blocks() < row.blocks()) scan_next(row.full_blocks());
   for (int64_t i = 0; i < kPadding; ++i) {
     work.block_max[row.blocks() + i] = -kInfinity;
     if (kPartMax) work.part_max[row.blocks() * kParts + i] = -kInfinity;
@@ -72,7 +84,6 @@ inline Status scan(const Row& row, Workspace& work, float* top) {
   work.row_scale = 0;
   *top = read(largest(largest_of_parts(row_max)));
   const Floats sum = state.sum_even + state.sum_odd;
-  work.is_finite |= all_finite(sum);
   bool suspicious = *top == kInfinity;
   for (int lane = 0; lane < kLanes; ++lane) suspicious |= sum[lane] != sum[lane];
   if (suspicious && holds_invalid(row)) return kInvalid;
@@ -87,6 +98,7 @@ inline int64_t clamp_token(const Row& row, int64_t token) {
 // The first token with the top logit.
 inline int64_t first_token(const Row& row, const float* block_max, float top) {
   int64_t b = 0;
+  while (at_least(load(block_max + b), fill(top)) == 0) b += kLanes;
   while (block_max[b] != top) ++b;
   const char* block = row.block(b);
   const Floats bound = fill(unread_bound(top));
@@ -175,11 +187,23 @@ inline Matches match_buffers(const Workspace& work) {
   return {reinterpret_cast<char*>(work.scratch_keys), reinterpret_cast<char*>(work.scratch_masses)};
 }
 
-// Appends the lanes of some vectors whose bits are set; returns the new number of matches. It loops over words of
-// bits, since a branch for each vector would often be mispredicted.
+// Appends the lanes of some vectors whose bits are set; returns the new number of matches. No branch depends on one
+// vector's bits, since it would often be mispredicted: AVX-512 stores what is left of each vector, other code loops
+// over words of bits.
 template <int kVectors>
 FASTSAMPLE_INLINE int64_t append_matches(Matches matches, int64_t count, const char* vectors,
                                          const uint32_t (&bits)[kVectors], int64_t first) {
+#if defined(__AVX512F__)
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (int i = 0; i < kVectors; ++i) {
+    const __mmask16 some = static_cast<__mmask16>(bits[i]);
+    const __m512i tokens = _mm512_add_epi32(lanes, _mm512_set1_epi32(static_cast<int>(first + i * kLanes)));
+    const __m512i logits = (__m512i)load(vectors + 4 * kLanes * i);
+    store(matches.bits + 4 * count, (Floats)_mm512_maskz_compress_epi32(some, logits));
+    store(matches.tokens + 4 * count, (Floats)_mm512_maskz_compress_epi32(some, tokens));
+    count += __builtin_popcount(bits[i]);
+  }
+#else
   constexpr int kWord = 64 / kLanes;  // vectors whose bits fill a word
   for (int start = 0; start < kVectors; start += kWord) {
     uint64_t word = 0;
@@ -193,6 +217,7 @@ FASTSAMPLE_INLINE int64_t append_matches(Matches matches, int64_t count, const c
       std::memcpy(matches.tokens + 4 * count++, &token, 4);
     }
   }
+#endif
   return count;
 }
 
@@ -220,15 +245,17 @@ inline uint32_t first_bits(uint32_t equal, int64_t most) {
   return kept;
 }
 
-// Lists the blocks whose largest logit reaches `bound`, in ascending high, and prefetches all of them: each may
+// Lists the blocks whose largest logit reaches `bound`, in ascending order, and prefetches all of them: each may
 // have left the second-level cache.
-inline int64_t blocks_from(const Row& row, const float* block_max, float bound, uint32_t* blocks) {
+inline int64_t blocks_from(const Row& row, const Workspace& work, float bound) {
   int64_t count = 0;
-  for (int64_t b = 0; b < row.blocks(); ++b) {
-    blocks[count] = static_cast<uint32_t>(b);
-    count += block_max[b] >= bound;
+  for (int64_t b = 0; b < row.blocks(); b += kLanes) {
+    for (uint32_t found = at_least(load(work.block_max + b), fill(bound)); found; found &= found - 1) {
+      const int64_t block = b + __builtin_ctz(found);
+      row.prefetch_block(block);
+      work.open_blocks[count++] = static_cast<uint32_t>(block);
+    }
   }
-  for (int64_t i = 0; i < count; ++i) row.prefetch_block(blocks[i]);
   return count;
 }
 
@@ -238,7 +265,7 @@ constexpr int64_t kTooMany = -1;
 // number, or kTooMany if they might be more than `most`. match(logits, first) returns a vector's bits.
 template <class Match>
 inline int64_t list_matches(const Row& row, const Workspace& work, float bound, int64_t most, Match match) {
-  const int64_t blocks = blocks_from(row, work.block_max, bound, work.open_blocks);
+  const int64_t blocks = blocks_from(row, work, bound);
   const Matches matches = match_buffers(work);
   int64_t count = 0;
   for (int64_t n = 0; n < blocks; ++n) {

@@ -51,6 +51,15 @@ inline void store(void* target, Floats lanes) { std::memcpy(target, &lanes, size
 
 FASTSAMPLE_INLINE Floats fill(float value) { return value - Floats{}; }
 
+// The bits of a number, or of a vector's lanes, as another type.
+template <class To, class From>
+FASTSAMPLE_INLINE To bits_as(const From& from) {
+  static_assert(sizeof(To) == sizeof from, "");
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+
 // b > a ? b : a in each lane: where b is NaN the result is a. Intrinsics for x86, where GCC makes two
 // instructions of the expression; with the full mask it does not warn as it does about the plain intrinsic.
 FASTSAMPLE_INLINE Floats larger(Floats a, Floats b) {
@@ -77,12 +86,9 @@ FASTSAMPLE_INLINE Floats larger_negative(Floats y, float low) {
 #endif
 }
 
-// a * b + c where the product is exact: then a fused multiply-add rounds as two operations do. The build forbids
-// fusing everywhere else; FASTSAMPLE_NEVER_FUSE forbids it here too, so that tests can compare.
-FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, Floats c) {
-#if defined(FASTSAMPLE_NEVER_FUSE)
-  return a * b + c;
-#elif defined(__AVX512F__)
+// a * b + c, rounded once where the processor can: only for what no result depends on.
+FASTSAMPLE_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__) && defined(__FMA__)
   return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
@@ -90,6 +96,17 @@ FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, Floats c) {
   return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   return a * b + c;
+#endif
+}
+FASTSAMPLE_INLINE Floats multiply_add(Floats a, Floats b, float c) { return multiply_add(a, b, fill(c)); }
+
+// a * b + c where the product is exact: then a fused multiply-add rounds as two operations do. The build forbids
+// fusing everywhere else; FASTSAMPLE_NEVER_FUSE forbids it here too, so that tests can compare.
+FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, Floats c) {
+#if defined(FASTSAMPLE_NEVER_FUSE)
+  return a * b + c;
+#else
+  return multiply_add(a, b, c);
 #endif
 }
 FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, float c) {
@@ -106,6 +123,8 @@ FASTSAMPLE_INLINE Floats add_by_multiplier(Floats a, Floats b) {
 }
 
 typedef uint64_t Uwords __attribute__((vector_size(4 * kLanes)));
+typedef double Doubles __attribute__((vector_size(4 * kLanes)));
+constexpr int kWordLanes = kLanes / 2;  // lanes of these two
 
 // The 64-bit products of lanes 0, 2, 4, ...
 inline Uwords multiply_even(Uints a, Uints b) {

@@ -49,6 +49,7 @@ ENGINES = {
             missing="engine 'native' and `isa` need the compiled extension, which is not installed "
             "(leave both out, or install fastsample where a C++ compiler is)",
             requires=("fastsample._native",),
+            draws=(DrawMethod.INVERSE, DrawMethod.RACE),
             has_isas=True,
             has_threads=True,
             is_automatic=True,

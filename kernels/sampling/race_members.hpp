@@ -1,0 +1,297 @@
+// Section 6: whether a token of a row that is not listed is kept. The kept set is a prefix of rule 3's order, so each
+// answer settles many later questions, and most are answered by bounds, without finding the cut.
+#pragma once
+
+#include "sampling/race_head.hpp"
+
+namespace fastsample {
+namespace FASTSAMPLE_ISA {
+namespace {
+
+// ---- chains whose cut can stay open ---------------------------------------------------------------------
+
+// The filter of a chain whose cut is not known: a count, a share of the mass, or none.
+struct OpenFilter {
+  Op op = Op::kEnd;
+  double value = 0;
+};
+
+// Finds the one filter by count or mass among filters that act, and whether its cut can stay open: all others must
+// be plain thresholds, after it if it is by mass.
+inline bool can_stay_open(const RowParams& params, int64_t vocabulary, OpenFilter* filter) {
+  if (params.min_keep > 1) return false;
+  bool has_threshold = false;
+  for (int i = 0; i < kMaxStages && params.ops[i] != Op::kEnd; ++i) {
+    const Op op = params.ops[i];
+    if (op == Op::kScale || !acts(op, static_cast<float>(params.values[i]), vocabulary)) continue;
+    if (op == Op::kThreshold) {
+      has_threshold = true;
+    } else if (filter->op == Op::kEnd && (op == Op::kCount || (op == Op::kMass && !has_threshold))) {
+      *filter = {op, params.values[i]};
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Applies temperature and thresholds, in place.
+inline void apply_thresholds(KeptSet& kept, const RowParams& params) {
+  for (int i = 0; i < kMaxStages && params.ops[i] != Op::kEnd; ++i) {
+    if (params.ops[i] == Op::kScale) set_temperature(kept, params.values[i]);
+    if (params.ops[i] != Op::kThreshold) continue;
+    threshold_cut(kept, Op::kThreshold, static_cast<float>(params.values[i]));
+  }
+  kept.cut = kept.passing;
+}
+
+// ---- the mass of a row ----------------------------------------------------------------------------------
+
+// Near masses in multiples of the top token's, for y in [-64, 0]: a polynomial of lower degree than the rule's. A sum
+// of them is within kNearMass of the sum of masses, relatively, and so are the roundings of masses to integers,
+// whose sum is at least that of the top token.
+constexpr double kNearMass = 2e-4;
+
+FASTSAMPLE_INLINE Floats near_masses(Scaling scaling, Floats logits) {
+  const Floats y = exponent2(scaling, logits);
+  const Floats t = y + kRound;
+  const Floats f = y - (t - kRound);
+  Floats p = multiply_add(fill(0.05512585f), f, 0.24260731f);
+  p = multiply_add(p, f, 0.69326942f);
+  p = multiply_add(p, f, 0.99992854f);
+  return p * doubled(half_of_two_to(t));
+}
+
+// Bounds of a row's total mass in multiples of the top token's. Weighing blocks makes them tighter, those with the
+// largest logits first.
+class TotalBounds {
+ public:
+  explicit TotalBounds(const KeptSet& kept)
+      : row_(kept.row),
+        work_(kept.work),
+        scaling_(kept.scaling),
+        largest_(reinterpret_cast<char*>(kept.work.scratch_keys)) {}
+
+  double low() const { return (weighed_ + rest_) * (1 - kNearMass); }
+  double high() const { return (weighed_ + kBlock * rest_) * (1 + kNearMass); }
+
+  // The mass of a block's largest logit bounds that of all its tokens.
+  void prepare() {
+    if (weighed_from_ < kInfinity || rest_ > 0) return;
+    for (int64_t b = 0; b < row_.blocks(); b += kLanes) {
+      const Floats masses = near_masses(scaling_, load(work_.block_max + b));
+      store(largest_ + 4 * b, masses);
+      rest_ += static_cast<double>(sum_of(masses));
+    }
+  }
+
+  // Weighs the blocks whose largest logit reaches a bound. With kCut it returns the near mass of the tokens from a
+  // cut on, which are all in them.
+  template <bool kCut>
+  double weigh(float bound, const Cut& cut) {
+    double from_cut = 0;
+    const int64_t blocks = blocks_from(row_, work_, bound);
+    for (int64_t n = 0; n < blocks; ++n) {
+      const int64_t b = work_.open_blocks[n];
+      const bool is_known = work_.block_max[b] >= weighed_from_;
+      if (!kCut && is_known) continue;
+      const BlockSums sums = kCut ? sum_from(b, cut) : sum_all(b);
+      from_cut += static_cast<double>(sum_of(sums.from_cut));
+      if (is_known) continue;
+      weighed_ += static_cast<double>(sum_of(sums.all));
+      rest_ -= static_cast<double>(load_one(largest_ + 4 * b));
+    }
+    visited_ += blocks;
+    weighed_from_ = bound < weighed_from_ ? bound : weighed_from_;
+    return from_cut;
+  }
+
+  float weighed_from() const { return weighed_from_; }
+  // How many blocks were looked at, some of them more than once.
+  int64_t visited() const { return visited_; }
+
+ private:
+  struct BlockSums {
+    Floats all = {};
+    Floats from_cut = {};
+  };
+
+  BlockSums sum_all(int64_t b) const {
+    return row_.with_block(b, [&](auto load) __attribute__((always_inline)) {
+      BlockSums sums;
+      for (int64_t i = 0; i < kBlock; i += kLanes) sums.all += near_masses(scaling_, load(i));
+      return sums;
+    });
+  }
+
+  BlockSums sum_from(int64_t b, const Cut& cut) const {
+    const char* block = row_.block(b);
+    BlockSums sums;
+    for (int64_t i = 0; i < kBlock; i += kLanes) {
+      const Floats logits = load(block + 4 * i);
+      const Floats masses = near_masses(scaling_, logits);
+      sums.all += masses;
+      sums.from_cut += logits >= cut.bound_at(b * kBlock + i) ? masses : Floats{};
+    }
+    return sums;
+  }
+
+  const Row& row_;
+  const Workspace& work_;
+  const Scaling scaling_;
+  char* const largest_;  // near masses of each block's largest logit
+  double weighed_ = 0;
+  double rest_ = 0;  // what the largest logits of all other blocks weigh
+  float weighed_from_ = kInfinity;
+  int64_t visited_ = 0;
+};
+
+// ---- members --------------------------------------------------------------------------------------------
+
+enum class Answer { kYes, kNo, kUnknown };
+
+class Members {
+ public:
+  // kept.cut is that of all filters but the open one. With kEnd it is that of all filters.
+  Members(KeptSet& kept, const OpenFilter& filter)
+      : kept_(kept), filter_(filter), in_(filter.op == Op::kEnd ? kept.cut : kNoKey), total_(kept) {
+    drop_from(kept.cut - 1);
+  }
+
+  // Tells which heavy tokens there are: all whose mass is 2^q or more, in ascending token.
+  void know_heavy(KeyMasses heavy, int64_t count, int q) {
+    heavy_ = heavy;
+    heavy_count_ = count;
+    const bool is_prefix = q < kTopMassBits && count > 0;
+    lowest_heavy_ = is_prefix ? smallest(heavy.keys, count) : kNoKey;
+  }
+
+  // The lanes that may be kept.
+  FASTSAMPLE_INLINE uint32_t may_have(Uints tokens, Floats logits) const {
+    return at_least(logits, tokens <= last_ ? fill(bound_) : fill(bound_past_));
+  }
+
+  bool has(uint64_t key) {
+    if (key >= in_) return true;
+    if (key <= out_) return false;
+    Answer answer = Answer::kUnknown;
+    if (visited_ + total_.visited() <= kept_.row.blocks()) {
+      answer = filter_.op == Op::kCount ? is_among_first(key) : is_in_nucleus(key);
+    }
+    if (answer == Answer::kUnknown) {
+      find_cut();
+    } else if (answer == Answer::kYes) {
+      in_ = key;
+    } else {
+      drop_from(key);
+    }
+    return key >= in_;
+  }
+
+  // Finds the cut, where further questions would cost more. It overwrites all lists of the workspace.
+  void find_cut() {
+    if (out_ + 1 == in_) return;
+    const uint64_t cut = filter_.op == Op::kCount ? cut_at_count(kept_, static_cast<int64_t>(filter_.value)).cut
+                                                  : cut_of_nucleus();
+    kept_.cut = cut > kept_.cut ? cut : kept_.cut;
+    kept_.has_masses = false;
+    in_ = kept_.cut;
+    drop_from(kept_.cut - 1);
+  }
+
+ private:
+  // Keys up to this one are not kept.
+  void drop_from(uint64_t key) {
+    out_ = key;
+    const float logit = logit_of(key + 1);
+    bound_ = unread_bound(logit);
+    bound_past_ = unread_bound(next_above(logit));
+    last_ = static_cast<uint32_t>(token_of(key + 1));
+  }
+
+  uint64_t cut_of_nucleus() const {
+    KeptSet all = kept_;
+    all.cut = lowest_key();
+    all.has_masses = false;
+    compute_integer_masses(all);
+    return cut_at_mass(all, need(all.total)).cut;
+  }
+
+  static Answer answer_of(bool is_kept) { return is_kept ? Answer::kYes : Answer::kNo; }
+
+  Answer is_among_first(uint64_t key) {
+    const int64_t most = static_cast<int64_t>(filter_.value);
+    if (key >= lowest_heavy_) {
+      const uint64_t rank = weight_from(heavy_.keys, nullptr, heavy_count_, key);
+      return answer_of(rank <= static_cast<uint64_t>(most));
+    }
+    const Groups blocks = {kept_.work.block_max, kept_.row.blocks()};
+    if (count_at_least(blocks, next_above(logit_of(key))) >= most) return Answer::kNo;
+    return answer_of(count_up_to(key, most + 1) <= most);
+  }
+
+  // Counts the tokens from a key on, up to a number.
+  int64_t count_up_to(uint64_t key, int64_t most) {
+    const Cut cut(key);
+    int64_t count = 0;
+    for (int64_t b = 0; b < kept_.row.blocks() && count < most; ++b) {
+      if (kept_.work.block_max[b] < logit_of(key)) continue;
+      ++visited_;
+      const char* block = kept_.row.block(b);
+      for (int64_t i = 0; i < kBlock; i += kLanes) {
+        count += __builtin_popcount(at_least(load(block + 4 * i), cut.bound_at(b * kBlock + i)));
+      }
+    }
+    return count;
+  }
+
+  uint64_t need(uint64_t total) const { return nucleus_target(static_cast<float>(filter_.value), total); }
+
+  Answer is_in_nucleus(uint64_t key) {
+    const uint64_t mass = mass_of(kept_.scaling, logit_of(key));
+    if (key >= lowest_heavy_) {
+      const uint64_t before = weight_from(heavy_.keys, heavy_.masses, heavy_count_, key) - mass;
+      if (before == 0 || before < need(sum_words(heavy_.masses, heavy_count_))) return Answer::kYes;
+      total_.prepare();
+      return compare(to_float_mass(before), 0);
+    }
+    total_.prepare();
+    // The token itself is not heavier than those before it.
+    return compare(total_.weigh<true>(logit_of(key), Cut(key)) - to_float_mass(mass), 2 * kNearMass);
+  }
+
+  // Whether the nucleus needs more than the mass before a token, which is known up to a relative error; blocks are
+  // weighed until that is certain.
+  Answer compare(double before, double error) {
+    constexpr float kFirst = -4.0f;
+    constexpr float kStep = 1.5f;
+    constexpr float kLast = -22.0f;
+    constexpr double kRounding = 1e-9;
+    const double share = static_cast<double>(need(uint64_t{1} << 62)) * 0x1p-62;
+    for (float y = kFirst;; y -= kStep) {
+      if (before * (1 + error) < share * total_.low() * (1 - kRounding)) return Answer::kYes;
+      if (before * (1 - error) > share * total_.high() * (1 + kRounding)) return Answer::kNo;
+      if (total_.weighed_from() == kLowest) return Answer::kUnknown;
+      const float bound = y < kLast ? kLowest : kept_.scaling.top + y / kept_.scaling.scale;
+      if (bound < total_.weighed_from()) total_.weigh<false>(bound, Cut(kNoKey));
+    }
+  }
+
+  KeptSet& kept_;
+  const OpenFilter filter_;
+  uint64_t in_;  // keys from here on are kept
+  uint64_t out_;  // keys up to here are not
+  // What unread logits of other keys reach, for tokens up to the last one and past it.
+  float bound_;
+  float bound_past_;
+  uint32_t last_;
+  TotalBounds total_;
+  int64_t visited_ = 0;  // blocks that were looked at to count tokens
+  KeyMasses heavy_ = {};
+  int64_t heavy_count_ = 0;
+  uint64_t lowest_heavy_ = kNoKey;
+};
+
+}  // namespace
+}  // namespace FASTSAMPLE_ISA
+}  // namespace fastsample
