@@ -61,6 +61,8 @@ struct RandomWords {
   WordPair high;
 };
 
+constexpr int kRounds = 10;
+
 // The two halves take turns, so that a round need not wait for the one before.
 FASTSAMPLE_INLINE RandomWords random_words(const Place& place, const WordPair& index, uint32_t purpose) {
   Counter c[2];
@@ -71,7 +73,7 @@ FASTSAMPLE_INLINE RandomWords random_words(const Place& place, const WordPair& i
   uint32_t key0 = static_cast<uint32_t>(place.seed);
   uint32_t key1 = static_cast<uint32_t>(place.seed >> 32);
 #pragma GCC unroll 10
-  for (int round = 0; round < 10; ++round) {
+  for (int i = 0; i < kRounds; ++i) {
     mix(c[0], key0, key1);
     mix(c[1], key0, key1);
     key0 += 0x9E3779B9;

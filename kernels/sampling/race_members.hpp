@@ -1,4 +1,4 @@
-// Section 6: whether a token of a row that is not listed is kept. The kept set is a prefix of rule 3's order, so each
+// Section 6: whether a token of a row that is not listed is kept. The kept set is a prefix of section 3's order, so each
 // answer settles many later questions, and most are answered by bounds, without finding the cut.
 #pragma once
 

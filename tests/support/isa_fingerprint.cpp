@@ -1,5 +1,5 @@
-// Prints two hashes of one instruction set's results on random rows, with top_k, top_p and min_p and with chains of
-// all ops. It needs no Python, so it also runs on an emulated processor. Compiled with FASTSAMPLE_ISA, a namespace
+// Prints hashes of one instruction set's results on random rows, two with top_k, top_p and min_p and two with chains
+// of all ops: results of the inverse method, and tokens of races. It needs no Python, so it also runs on an emulated processor. Compiled with FASTSAMPLE_ISA, a namespace
 // of isa_list.hpp.
 #include "sampling/kernels.hpp"
 
@@ -153,8 +153,25 @@ void add_results(const Logits& logits, const RowParams& params, Workspace& work,
   }
 }
 
+// Adds tokens drawn by race, the kept set found first or not: the two have the same tokens.
+void add_races(const Logits& logits, RowParams params, Workspace& work, Fingerprint& print) {
+  constexpr int kDraws = 3;
+  params.draw = kRace;
+  for (const bool is_counted : {true, false}) {
+    int64_t tokens[kDraws] = {}, kept = 0;
+    const RowOutput out = {tokens, kDraws, is_counted ? &kept : nullptr, nullptr, 0, 0};
+    work.capacity = 512;
+    if (kernels.sample(logits, {}, params, kExact, work, out) == kNoCapacity) {
+      work.capacity = kCapacity;
+      kernels.sample(logits, {}, params, kExact, work, out);
+    }
+    for (const int64_t token : tokens) print.add(static_cast<uint64_t>(token));
+  }
+}
+
 void print_fingerprint(Random& random, int cases, RowParams (*make)(Random&, int)) {
   Fingerprint print;
+  Fingerprint races;
   Memory memory;
   std::vector<float> floats(kMostTokens);
   std::vector<uint16_t> halves(kMostTokens);
@@ -168,9 +185,12 @@ void print_fingerprint(Random& random, int cases, RowParams (*make)(Random&, int
     const Logits wide = {reinterpret_cast<const char*>(floats.data()), 4, vocabulary, kFloat32};
     const Logits narrow = {reinterpret_cast<const char*>(halves.data()), 2, vocabulary,
                            n % 2 ? kFloat16 : kBFloat16};
-    add_results(n % 3 == 1 ? narrow : wide, make(random, vocabulary), memory.work, print);
+    const Logits& logits = n % 3 == 1 ? narrow : wide;
+    const RowParams params = make(random, vocabulary);
+    add_results(logits, params, memory.work, print);
+    add_races(logits, params, memory.work, races);
   }
-  std::printf("%016llx\n", print.value());
+  std::printf("%016llx %016llx\n", print.value(), races.value());
 }
 
 }  // namespace
