@@ -95,19 +95,19 @@ class TotalBounds {
       const int64_t b = work_.open_blocks[n];
       const bool is_known = work_.block_max[b] >= weighed_from_;
       if (!kCut && is_known) continue;
+      ++visited_;
       const BlockSums sums = kCut ? sum_from(b, cut) : sum_all(b);
       from_cut += static_cast<double>(sum_of(sums.from_cut));
       if (is_known) continue;
       weighed_ += static_cast<double>(sum_of(sums.all));
       rest_ -= static_cast<double>(load_one(largest_ + 4 * b));
     }
-    visited_ += blocks;
     weighed_from_ = bound < weighed_from_ ? bound : weighed_from_;
     return from_cut;
   }
 
   float weighed_from() const { return weighed_from_; }
-  // How many blocks were looked at, some of them more than once.
+  // How many blocks were read, some of them more than once.
   int64_t visited() const { return visited_; }
 
  private:
@@ -175,7 +175,7 @@ class Members {
     if (key >= in_) return true;
     if (key <= out_) return false;
     Answer answer = Answer::kUnknown;
-    if (visited_ + total_.visited() <= kept_.row.blocks()) {
+    if (visited_ + total_.visited() <= 2 * kept_.row.blocks()) {
       answer = filter_.op == Op::kCount ? is_among_first(key) : is_in_nucleus(key);
     }
     if (answer == Answer::kUnknown) {
@@ -272,8 +272,9 @@ class Members {
       if (before * (1 + error) < share * total_.low() * (1 - kRounding)) return Answer::kYes;
       if (before * (1 - error) > share * total_.high() * (1 + kRounding)) return Answer::kNo;
       if (total_.weighed_from() == kLowest) return Answer::kUnknown;
-      const float bound = y < kLast ? kLowest : kept_.scaling.top + y / kept_.scaling.scale;
-      if (bound < total_.weighed_from()) total_.weigh<false>(bound, Cut(kNoKey));
+      const float bound = kept_.scaling.top + y / kept_.scaling.scale;
+      const float reached = y < kLast || bound < kLowest ? kLowest : bound;
+      if (reached < total_.weighed_from()) total_.weigh<false>(reached, Cut(kNoKey));
     }
   }
 
@@ -286,7 +287,7 @@ class Members {
   float bound_past_;
   uint32_t last_;
   TotalBounds total_;
-  int64_t visited_ = 0;  // blocks that were looked at to count tokens
+  int64_t visited_ = 0;  // blocks that were read to count tokens
   KeyMasses heavy_ = {};
   int64_t heavy_count_ = 0;
   uint64_t lowest_heavy_ = kNoKey;
