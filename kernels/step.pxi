@@ -209,12 +209,12 @@ cdef class Draw:
         self._number_memory = <int64_t*>_hold_write(self._buffers, self._number, 8, 1, "number")
 
     def __call__(self, logits, seed, position, stream, bint is_checked=False):
-        """Draw, and return the token, the kept count and the status as arrays without dimensions; or None."""
+        """Draw, and return the token and the status as arrays without dimensions; or None."""
         cdef Buffers buffers
         cdef Batch batch
         cdef SampleOutput output = SampleOutput()
         cdef RowParams params = self._params
-        cdef int64_t token, kept_count
+        cdef int64_t token
         cdef uint8_t status = 0
         if type(seed) is not int or type(position) is not int or type(stream) is not int:
             return None
@@ -226,16 +226,13 @@ cdef class Draw:
             return None
         if buffers.held[0].ndim != 1:
             return None
-        output.tokens, output.draws, output.kept_counts = &token, 1, &kept_count
+        output.tokens, output.draws = &token, 1
         _sample(self._kernels, batch, _NO_PROCESSORS, &params, self._reduction,
                 self._n_threads, output, &status)
         if status:
             return None
-        return self._as_array(token), self._as_array(kept_count), self._ok.copy()
-
-    cdef object _as_array(self, int64_t number):
-        self._number_memory[0] = number
-        return self._number.copy()
+        self._number_memory[0] = token
+        return self._number.copy(), self._ok.copy()
 
 
 # ---- time -------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def _check_modes(modes: Any, logprobs_mode: Any) -> None:
         )
 
 
-def parse_draws(n: Any, logprobs: LogprobRequest | None) -> int:
+def parse_draws(n: Any, logprobs: LogprobRequest | None, margin: bool) -> int:
     """Check `n`, and return how many tokens to draw from each row."""
     draws = 1 if n is None else DRAWS.one(n)
     if n is not None and logprobs is not None:
@@ -47,7 +47,21 @@ def parse_draws(n: Any, logprobs: LogprobRequest | None) -> int:
             f"`n` must be left out with `logprobs`, got {n} (log-probabilities describe one draw "
             "per row)"
         )
+    if n is not None and margin:
+        raise ValueError(
+            f"`n` must be left out with `margin`, got {n} (a margin describes one draw per row)"
+        )
     return int(draws)
+
+
+def parse_flag(name: str, value: Any) -> bool:
+    """Check an argument that asks for a field of the result."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TypeError(
+        f"`{name}` must be True or False, got {type(value).__name__} {value!r} (True adds the "
+        "field to the result)"
+    )
 
 
 def invalid_mask(on_invalid: Any, n_rows: int) -> NDArray[np.bool_] | None:

@@ -48,7 +48,7 @@ from fastsample.params.stages import on_value
 from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES, THREADS
 from fastsample.params.validation import Parameter, check_reduction, per_row
 
-from .arguments import invalid_mask, parse_draws, parse_logprobs
+from .arguments import invalid_mask, parse_draws, parse_flag, parse_logprobs
 from .result import SampleResult, make_result
 
 _PARAMETERS = {name: BY_NAME[name] for name in BY_NAME if BY_NAME[name].per_row}
@@ -75,6 +75,11 @@ def sample(logits: Tensor, engine: str, arguments: dict[str, Any], out: Any) -> 
     """
     rows = as_tensor_rows(logits, arguments["valid_vocab"])
     wanted = parse_logprobs(arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary)
+    if parse_flag("margin", arguments["margin"]):
+        raise ValueError(
+            "`margin` must be False for a tensor on its device, got True (pass `logits.cpu()`)"
+        )
+    counts = parse_flag("kept_count", arguments["kept_count"])
     if arguments["seed"] is None:
         if torch.compiler.is_compiling():
             raise ValueError(
@@ -89,7 +94,8 @@ def sample(logits: Tensor, engine: str, arguments: dict[str, Any], out: Any) -> 
     if out is not None:
         tokens = _written(out, tokens)
     logprobs = LogprobResult(wanted.modes, *found[3:]) if wanted else None
-    output = SampleOutput(found.tokens, found.status, found.kept_count, logprobs)
+    kept_count = found.kept_count if counts else None
+    output = SampleOutput(found.tokens, found.status, kept_count, logprobs)
     return make_result(output, rows, arguments["seed"], tokens, wanted)
 
 
@@ -133,7 +139,7 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
     rows = as_tensor_rows(logits, arguments["valid_vocab"])
     n_rows, device = rows.values.shape[0], rows.values.device
     wanted = parse_logprobs(arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary)
-    draws, stages = parse_draws(arguments["n"], wanted), arguments["stages"]
+    draws, stages = parse_draws(arguments["n"], wanted, margin=False), arguments["stages"]
     values = {name: arguments[name] for name in (*CHOICES, *_RNG_POSITION)}
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     for name, value in tensors.items():

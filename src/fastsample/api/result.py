@@ -69,8 +69,14 @@ class SampleResult:
         The first N = ``logprobs`` tokens by rank; -1 in an invalid row.
     top_logprobs : float64 of shape S + (N,), or None
         Their log-probabilities; nan in an invalid row.
-    kept_count : int64 of shape S
-        The number of tokens that mask and filters keep; 0 in an invalid row.
+    kept_count : int64 of shape S, or None
+        With ``kept_count=True`` the number of tokens that mask and filters keep; 0 in an invalid
+        row.
+    margin : float64 of shape S, or None
+        With ``margin=True`` how far the natural logarithm of one token's mass may move at least
+        before another token is drawn: section 6 of the rule. inf where one token is kept, nan in an
+        invalid row and where the inverse method drew. At temperature 0 it is the difference of the
+        two largest logits.
     status : uint8 of shape S
         A `Status` per row; all 0 unless invalid rows are marked.
     seed : int or uint64 array of shape (B,)
@@ -96,6 +102,7 @@ class SampleResult:
     top_tokens: Any
     top_logprobs: Any
     kept_count: Any
+    margin: Any
     status: Any
     seed: Any
 
@@ -190,16 +197,18 @@ def make_result(
     seed: Any,
     tokens: Any,
     logprob_request: LogprobRequest | None = None,
+    margin: NDArray[np.float64] | None = None,
 ) -> SampleResult:
     """Return what an engine has written in the shapes and the array type of the caller.
 
-    `output` has kept counts; `tokens` are as the caller gets them.
+    `tokens` are as the caller gets them.
     """
     logprobs: list[Any] = [None] * 4
     if logprob_request is not None and output.logprobs is not None:
         modes, *arrays = output.logprobs
         leading = (len(modes), *rows.shape) if logprob_request.has_mode_axis else rows.shape
         logprobs = [array.reshape((*leading, *array.shape[2:])) for array in arrays]
-    of_rows: list[Any] = [output.kept_count, output.status]
-    results = [*logprobs, *(array.reshape(rows.shape) for array in of_rows)]
+    of_rows: list[Any] = [output.kept_count, margin, output.status]
+    of_rows = [None if array is None else array.reshape(rows.shape) for array in of_rows]
+    results = [*logprobs, *of_rows]
     return SampleResult(*[tokens, *(as_caller_array(x, torch=rows.torch) for x in results), seed])

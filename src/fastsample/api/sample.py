@@ -12,6 +12,7 @@ from fastsample.engines import TENSOR_ENGINES, require_name
 from fastsample.engines.contract import Draw, SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
+from fastsample.engines.reference.engine import margins as margins_of
 from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, memory_of_tensor
 from fastsample.inputs.logits_processors import make_logits_processors
@@ -19,7 +20,7 @@ from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
 from fastsample.params.validation import check_reduction
 
-from .arguments import invalid_mask, parse_draws, parse_logprobs
+from .arguments import invalid_mask, parse_draws, parse_flag, parse_logprobs
 from .result import (
     SampleResult,
     Status,
@@ -61,6 +62,8 @@ def sample(
     valid_vocab: int | None = None,
     logprobs: int | None = None,
     logprobs_mode: str | tuple[str, ...] = "raw",
+    kept_count: bool = False,
+    margin: bool = False,
     on_invalid: str = "raise",
     reduction: str = "exact",
     engine: str | None = None,
@@ -120,6 +123,13 @@ def sample(
         The distribution of the log-probabilities: the softmax of the unmodified logits; that of the
         logits after mask, bias and penalties, at the temperature; or the one that the token is
         drawn from, after the filters. With a tuple, results have an axis of its length.
+    kept_count : bool
+        Whether to return how many tokens are kept. A draw often need not know it: counting them
+        takes another pass over the row.
+    margin : bool
+        Whether to return how far logits may move before another token is drawn: see `SampleResult`.
+        It is found in NumPy, which takes milliseconds for a row. Excludes `n`, and tensors on
+        another device.
     on_invalid : {"raise", "mark"}
         How to report an invalid row: one that after mask, bias and penalties contains NaN or +inf,
         or only -inf, or that has a parameter out of range. "raise": ValueError for the first.
@@ -211,13 +221,14 @@ def sample(
         device_engine is None
         and seed is not None
         and mask is bias is prompt is output is n is valid_vocab is logprobs is out is None
+        and kept_count is margin is False
     ):
         options = (engine, isa, n_threads, reduction, logprobs_mode, on_invalid, stages)
         place = (seed, position, 0 if stream is None else stream)
         drawn = _draw_prepared(logits, torch, place, (*options, *values))
         if drawn is not None:
-            tokens, kept_count, status = drawn
-            return SampleResult(tokens, None, None, None, None, kept_count, status, seed)
+            token, status = drawn
+            return SampleResult(token, None, None, None, None, None, None, status, seed)
     params = dict(zip(CHOICES, values, strict=True))
     if device_engine is not None:
         from . import device
@@ -236,6 +247,8 @@ def sample(
             "valid_vocab": valid_vocab,
             "logprobs": logprobs,
             "logprobs_mode": logprobs_mode,
+            "kept_count": kept_count,
+            "margin": margin,
             "on_invalid": on_invalid,
             "reduction": reduction,
             "isa": isa,
@@ -245,7 +258,8 @@ def sample(
     rows = as_rows(logits, valid_vocab)
     n_rows = len(rows.values)
     logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
-    draws = parse_draws(n, logprob_request)
+    wants_margin = parse_flag("margin", margin)
+    draws = parse_draws(n, logprob_request, wants_margin)
     shape = rows.shape if n is None else (*rows.shape, draws)
     out_memory = None if out is None else check_out(out, shape, torch=rows.torch)
     invalid = invalid_mask(on_invalid, n_rows)
@@ -263,7 +277,8 @@ def sample(
     )
     processors = make_logits_processors(rows, mask=mask, bias=bias, prompt=prompt, output=output)
     request = SampleRequest(rows.values, rows.vocabulary, plan, processors, mode)
-    buffers = SampleOutput.empty(n_rows, draws=draws, kept_count=True, logprobs=logprob_request)
+    counts = parse_flag("kept_count", kept_count)
+    buffers = SampleOutput.empty(n_rows, draws=draws, kept_count=counts, logprobs=logprob_request)
     if invalid is not None:
         buffers.status[invalid] = Status.BAD_PARAM
         if isinstance(seed, np.ndarray):
@@ -276,13 +291,14 @@ def sample(
     else:
         out_memory[...] = buffers.tokens.reshape(shape)
         tokens = out
-    return make_result(buffers, rows, seed, tokens, logprob_request)
+    margins = margins_of(request, buffers.status) if wants_margin else None
+    return make_result(buffers, rows, seed, tokens, logprob_request, margins)
 
 
 def _draw_prepared(
     logits: Any, torch: bool, place: tuple[Any, Any, Any], settings: tuple[Any, ...]
 ) -> Any:
-    """Draw by a prepared call: token, kept count and status; None where there is none."""
+    """Draw by a prepared call: token and status; None where there is none."""
     try:
         draw = _prepare(*settings)
     except (TypeError, ValueError, RuntimeError):

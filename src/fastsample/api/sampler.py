@@ -9,11 +9,13 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastsample.engines.contract import SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.engines.reference import RULE_VERSION
+from fastsample.engines.reference.engine import margins as margins_of
 from fastsample.inputs.logits import (
     MAX_VOCABULARY,
     Rows,
@@ -25,7 +27,7 @@ from fastsample.params.parameters import SamplingParams, replace_fields
 from fastsample.params.table import POSITION, STREAM
 from fastsample.params.validation import check_reduction
 
-from .arguments import invalid_mask, parse_logprobs
+from .arguments import invalid_mask, parse_flag, parse_logprobs
 from .batch import Batch
 from .exclusive_use import ExclusiveUse
 from .latency import Latency
@@ -261,6 +263,8 @@ class Sampler:
         bias: Any = None,
         logprobs: int | None = None,
         logprobs_mode: str | tuple[str, ...] = "raw",
+        kept_count: bool = False,
+        margin: bool = False,
         on_invalid: str = "raise",
     ) -> SampleResult:
         """Draw like a call of the sampler, and return all that `fastsample.sample` returns.
@@ -269,7 +273,7 @@ class Sampler:
         ----------
         logits, sequences, mask, bias
             As in a call.
-        logprobs, logprobs_mode, on_invalid
+        logprobs, logprobs_mode, kept_count, margin, on_invalid
             As in `fastsample.sample`. A sequence whose row is marked as invalid gets no token and
             keeps its position.
 
@@ -291,8 +295,11 @@ class Sampler:
         rows = as_rows(logits, self._valid_vocab)
         logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
         marks_invalid = invalid_mask(on_invalid, 0) is not None
-        output = SampleOutput.empty(len(rows.values), kept_count=True, logprobs=logprob_request)
-        batch = self._draw(started, rows, sequences, mask, bias, output, marks_invalid)
+        wants_margin = parse_flag("margin", margin)
+        counts = parse_flag("kept_count", kept_count)
+        output = SampleOutput.empty(len(rows.values), kept_count=counts, logprobs=logprob_request)
+        margins = np.empty(len(rows.values)) if wants_margin else None
+        batch = self._draw(started, rows, sequences, mask, bias, output, marks_invalid, margins)
         seed: Any
         if not self._table.is_dynamic:
             seed = self.seed
@@ -301,7 +308,7 @@ class Sampler:
         else:
             seed = batch.sequences[0].seed
         tokens = as_caller_array(output.tokens.reshape(rows.shape), torch=rows.torch)
-        return make_result(output, rows, seed, tokens, logprob_request)
+        return make_result(output, rows, seed, tokens, logprob_request, margins)
 
     def _draw(
         self,
@@ -312,6 +319,7 @@ class Sampler:
         bias: Any,
         output: SampleOutput,
         marks_invalid: bool = False,
+        margins: NDArray[np.float64] | None = None,
     ) -> Batch:
         """Draw a token for each row, and append it to its sequence."""
         ids = parse_ids(sequences)
@@ -328,6 +336,8 @@ class Sampler:
             self._execution.sample(request, output)
             if not marks_invalid:
                 require_valid_rows(request, output.status, rows.shape)
+            if margins is not None:
+                margins[:] = margins_of(request, output.status)
             tokens = output.tokens.ravel().tolist()
             self._prepare(batch)
             self._table.close(batch.ids, batch.sequences)

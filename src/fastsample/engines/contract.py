@@ -173,8 +173,8 @@ class Draw(Protocol):
 
     def __call__(
         self, logits: Any, seed: Any, position: Any, stream: Any, is_checked: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]] | None:
-        """Draw, and return the token, the kept count and the status as arrays without dimensions.
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
+        """Draw, and return the token and the status as arrays without dimensions.
 
         None where it declines; `is_checked` as for `Step`.
         """

@@ -101,6 +101,24 @@ def _write_races(
         tokens[n] = reference.draw_by_race(race, place)
 
 
+def margins(request: SampleRequest, status: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """The margin of each row's first draw; nan for a status other than OK, and for no race."""
+    found = np.full(len(request.plan), np.nan)
+    for b in np.flatnonzero(status == reference.OK).tolist():
+        row = adjusted_row(request, b)
+        if reference.to_float32(request.plan[b]["temperature"]) == 0:
+            found[b] = reference.gap_of_top_two(row)
+            continue
+        seen = reference.trace(row, **filters(request.plan[b]), reduction=request.reduction)
+        if seen.kept == 1:
+            found[b] = np.inf
+        elif request.plan[b]["draw"] == DrawMethod.RACE:
+            listed = reference.is_listed(len(row), **filters(request.plan[b]))
+            race = reference.prepare(row, seen, listed)
+            found[b] = reference.explain(race, _places(request, b, 1)[0]).margin
+    return found
+
+
 def _places(request: SampleRequest, b: int, draws: int) -> list[reference.Place]:
     """The places of a row's draws, each on a stream of its own."""
     seed, position, stream = (int(request.plan[b][name]) for name in ("seed", "position", "stream"))
