@@ -74,7 +74,14 @@ def compare(engine: str, rows: Tensor, device: str, setting: Setting, draws: int
     UnequalError
         They differ.
     """
-    options = {**setting.params, "seed": 3, "position": 1, "stream": "row", "n": draws}
+    options = {
+        **setting.params,
+        "seed": 3,
+        "position": 1,
+        "stream": "row",
+        "n": draws,
+        "kept_count": True,
+    }
     expected = fastsample.sample(rows, **options)
     found = fastsample.sample(rows.to(device), **options, engine=engine, on_invalid="mark")
     for name in ("tokens", "kept_count"):

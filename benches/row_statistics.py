@@ -20,14 +20,15 @@ import fastsample
 def nucleus(row: NDArray[np.float32], top_p: float, temperature: float) -> int:
     """Count the tokens that top_p keeps."""
     result = fastsample.sample(
-        row, temperature=temperature, top_p=top_p, seed=0, position=0, stream=0
+        row, temperature=temperature, top_p=top_p, seed=0, position=0, stream=0, kept_count=True
     )
     return int(result.kept_count)
 
 
 def above(row: NDArray[np.float32]) -> int:
     """Count the tokens that a min_p of .05 keeps."""
-    return int(fastsample.sample(row, min_p=0.05, seed=0, position=0, stream=0).kept_count)
+    result = fastsample.sample(row, min_p=0.05, seed=0, position=0, stream=0, kept_count=True)
+    return int(result.kept_count)
 
 
 SHAPE: dict[str, Callable[[NDArray[np.float32]], float]] = {

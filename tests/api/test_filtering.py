@@ -131,8 +131,9 @@ def test_kept_sets_are_those_of_the_rule(engine: Engine, seed: int) -> None:
     assert row_parts(found, "logits") == [
         row[one.tokens].tolist() for row, one in zip(ROWS, seen, strict=True)
     ]
-    kept_count = sample(ROWS, **settings, seed=1, position=0, stream="row").kept_count
-    assert np.diff(found.offsets).tolist() == kept_count.tolist()
+    place: dict[str, Any] = {"seed": 1, "position": 0, "stream": "row"}
+    result = sample(ROWS, **settings, **place, kept_count=True)
+    assert np.diff(found.offsets).tolist() == result.kept_count.tolist()
 
 
 def test_kept_sets_are_adjusted(engine: Engine) -> None:

@@ -20,14 +20,15 @@ from tests.support.case_loop import each
 from tests.support.engines import Engine, same_bits, sha256
 from tests.support.rounding_modes import KNOWN, rounding
 from tests.support.sample_calls import (
-    ALL_LOGPROBS,
     ALLOWED,
+    EVERYTHING,
     LOGITS,
     OUTPUT,
     PROMPT,
     RNG,
     RNG_POSITION,
     V,
+    kept_count_on,
     sample_on,
 )
 
@@ -72,8 +73,9 @@ if torch is not None:
 def test_a_mask_bans(engine: Engine, form: str) -> None:
     mask = FORMS_OF_A_MASK[form](ALLOWED)
     banned = np.where(ALLOWED, LOGITS, -np.inf)
-    masked = sample_on(engine, LOGITS, mask=mask, temperature=0.8, top_p=0.9, **ALL_LOGPROBS)
-    expected = sample_on(engine, banned, temperature=0.8, top_p=0.9, **ALL_LOGPROBS)
+    chain = {"temperature": 0.8, "top_p": 0.9}
+    masked = sample_on(engine, LOGITS, mask=mask, **chain, **EVERYTHING)
+    expected = sample_on(engine, banned, **chain, **EVERYTHING)
     assert masked.tokens.tolist() == expected.tokens.tolist()
     assert masked.kept_count.tolist() == expected.kept_count.tolist()
     assert masked.logprobs[1:].tolist() == expected.logprobs[1:].tolist()
@@ -83,25 +85,23 @@ def test_a_mask_bans(engine: Engine, form: str) -> None:
 @pytest.mark.parametrize("form", [lambda mask: mask, bits_of], ids=["bool", "bits"])
 def test_one_mask_serves_all_rows(engine: Engine, form: Callable[..., Any]) -> None:
     expected = answers(
-        sample_on(engine, LOGITS, mask=form(np.stack([ALLOWED[0]] * 4)), **ALL_LOGPROBS)
+        sample_on(engine, LOGITS, mask=form(np.stack([ALLOWED[0]] * 4)), **EVERYTHING)
     )
-    assert answers(sample_on(engine, LOGITS, mask=form(ALLOWED[:1]), **ALL_LOGPROBS)) == expected
-    assert answers(sample_on(engine, LOGITS, mask=form(ALLOWED[:1])[0], **ALL_LOGPROBS)) == expected
+    assert answers(sample_on(engine, LOGITS, mask=form(ALLOWED[:1]), **EVERYTHING)) == expected
+    assert answers(sample_on(engine, LOGITS, mask=form(ALLOWED[:1])[0], **EVERYTHING)) == expected
 
 
 def test_columns_past_a_mask_are_banned(engine: Engine) -> None:
     short = ALLOWED.copy()
     short[:, 64:] = False
-    expected = answers(sample_on(engine, LOGITS, mask=short, **ALL_LOGPROBS))
-    assert answers(sample_on(engine, LOGITS, mask=short[:, :64], **ALL_LOGPROBS)) == expected
-    assert (
-        answers(sample_on(engine, LOGITS, mask=bits_of(short)[:, :2], **ALL_LOGPROBS)) == expected
-    )
+    expected = answers(sample_on(engine, LOGITS, mask=short, **EVERYTHING))
+    assert answers(sample_on(engine, LOGITS, mask=short[:, :64], **EVERYTHING)) == expected
+    assert answers(sample_on(engine, LOGITS, mask=bits_of(short)[:, :2], **EVERYTHING)) == expected
 
 
 def test_what_a_mask_bans_need_not_be_finite(engine: Engine) -> None:
     spoilt = np.where(ALLOWED, LOGITS, np.nan).astype(np.float32)
-    masked = sample_on(engine, spoilt, mask=ALLOWED, **ALL_LOGPROBS)
+    masked = sample_on(engine, spoilt, mask=ALLOWED, **EVERYTHING)
     assert masked.tokens.tolist() == tokens(LOGITS, mask=ALLOWED)
     raw, tempered = masked.logprobs[0], masked.logprobs[1]
     assert np.isnan(raw).all()
@@ -120,15 +120,15 @@ def test_a_bias_is_added(engine: Engine) -> None:
     for row, bias in zip(added, BIASES, strict=True):
         for token, value in bias.items():
             row[token] += np.float32(value)
-    biased = sample_on(engine, LOGITS, bias=BIASES, top_k=9, **ALL_LOGPROBS)
-    expected = sample_on(engine, added, top_k=9, **ALL_LOGPROBS)
+    biased = sample_on(engine, LOGITS, bias=BIASES, top_k=9, **EVERYTHING)
+    expected = sample_on(engine, added, top_k=9, **EVERYTHING)
     assert biased.tokens.tolist() == expected.tokens.tolist()
     assert biased.top_logprobs[1:].tolist() == expected.top_logprobs[1:].tolist()
 
 
 def test_forms_of_a_bias() -> None:
     bias = {3: 2.0, 9: -1.5}
-    expected = answers(sample(LOGITS, bias=[bias] * 4, **RNG_POSITION, **ALL_LOGPROBS))
+    expected = answers(sample(LOGITS, bias=[bias] * 4, **RNG_POSITION, **EVERYTHING))
     forms = [
         bias,
         ([3, 9], [2.0, -1.5]),
@@ -138,10 +138,10 @@ def test_forms_of_a_bias() -> None:
     if torch is not None:
         forms.append((torch.tensor([3, 9]), torch.tensor([2.0, -1.5])))
     for form in forms:
-        assert answers(sample(LOGITS, bias=form, **RNG_POSITION, **ALL_LOGPROBS)) == expected
-    none = answers(sample(LOGITS, **RNG_POSITION, **ALL_LOGPROBS))
+        assert answers(sample(LOGITS, bias=form, **RNG_POSITION, **EVERYTHING)) == expected
+    none = answers(sample(LOGITS, **RNG_POSITION, **EVERYTHING))
     for form in ({}, [None] * 4, [{}] * 4, ([], []), None):
-        assert answers(sample(LOGITS, bias=form, **RNG_POSITION, **ALL_LOGPROBS)) == none
+        assert answers(sample(LOGITS, bias=form, **RNG_POSITION, **EVERYTHING)) == none
 
 
 def test_a_bias_for_a_row_alone() -> None:
@@ -186,9 +186,9 @@ def test_penalties(engine: Engine, scope: Any) -> None:
         ]
     )
     result = sample_on(
-        engine, LOGITS, prompt=PROMPT, output=OUTPUT, **PENALTIES, **scopes, **ALL_LOGPROBS
+        engine, LOGITS, prompt=PROMPT, output=OUTPUT, **PENALTIES, **scopes, **EVERYTHING
     )
-    by_hand = sample_on(engine, expected, **ALL_LOGPROBS)
+    by_hand = sample_on(engine, expected, **EVERYTHING)
     assert result.tokens.tolist() == by_hand.tokens.tolist()
     assert result.top_logprobs[1:].tolist() == by_hand.top_logprobs[1:].tolist()
 
@@ -236,6 +236,7 @@ def test_a_ban_outlasts_every_penalty(engine: Engine) -> None:
         repetition_penalty=0.01,
         frequency_penalty=-1e30,
         presence_penalty=-1e30,
+        kept_count=True,
     )
     assert result.tokens.tolist() == [5] * 4
     assert result.kept_count.tolist() == [1] * 4
@@ -262,18 +263,18 @@ def test_arguments_do_not_change() -> None:
 def test_the_order_of_stages_matters(engine: Engine) -> None:
     """At a low temperature top_p keeps less; before it, more."""
     chain = {"temperature": 0.3, "top_p": 0.9}
-    first = sample_on(engine, LOGITS, stages=("temperature", "top_p"), **chain).kept_count
-    last = sample_on(engine, LOGITS, stages=("top_p", "temperature"), **chain).kept_count
-    usual = sample_on(engine, LOGITS, **chain).kept_count
+    first = kept_count_on(engine, LOGITS, stages=("temperature", "top_p"), **chain)
+    last = kept_count_on(engine, LOGITS, stages=("top_p", "temperature"), **chain)
+    usual = kept_count_on(engine, LOGITS, **chain)
     assert usual.tolist() == first.tolist()
     assert (first < last).all()
 
 
 def test_min_keep(engine: Engine) -> None:
     filters = {"top_k": 3, "top_p": 0.1, "min_p": 0.9}
-    assert sample_on(engine, LOGITS, min_keep=25, **filters).kept_count.tolist() == [25] * 4
-    assert sample_on(engine, LOGITS, min_keep=10**6, **filters).kept_count.tolist() == [V] * 4
-    by_row = sample_on(engine, LOGITS, min_keep=[1, 2, 3, 400], top_k=1).kept_count
+    assert kept_count_on(engine, LOGITS, min_keep=25, **filters).tolist() == [25] * 4
+    assert kept_count_on(engine, LOGITS, min_keep=10**6, **filters).tolist() == [V] * 4
+    by_row = kept_count_on(engine, LOGITS, min_keep=[1, 2, 3, 400], top_k=1)
     assert by_row.tolist() == [1, 2, 3, V]
 
 
@@ -306,7 +307,7 @@ def test_every_field_changes_some_result(engine: Engine, name: str) -> None:
         **{"temperature": 0.9, "top_k": 200, "top_p": 0.9, "min_p": 0.001, "seed": 3},
         **{"repetition_penalty": 1.5, "frequency_penalty": 0.5, "presence_penalty": 0.5},
     }
-    place = {"position": 1, "stream": "row", "prompt": PROMPT, "output": OUTPUT, **ALL_LOGPROBS}
+    place = {"position": 1, "stream": "row", "prompt": PROMPT, "output": OUTPUT, **EVERYTHING}
     before = answers(sample_on(engine, LOGITS, **{**place, **base}))
     assert answers(sample_on(engine, LOGITS, **{**place, **base, name: FIELDS[name]})) != before
 

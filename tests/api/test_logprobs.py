@@ -50,7 +50,7 @@ def test_raw_and_tempered_logprobs(engine: Engine, form: str) -> None:
 
 
 def test_processed_logprobs(engine: Engine) -> None:
-    result = on(engine, LOGITS, **CHAIN, logprobs=V, logprobs_mode="processed")
+    result = on(engine, LOGITS, **CHAIN, logprobs=V, logprobs_mode="processed", kept_count=True)
     kept = np.isfinite(result.top_logprobs)
     assert kept.sum(1).tolist() == result.kept_count.tolist()
     assert np.allclose(np.exp(result.top_logprobs).sum(1), 1, rtol=0, atol=1e-6)
@@ -102,8 +102,8 @@ def test_ranks_follow_the_row_of_their_form(engine: Engine) -> None:
 
 
 def test_logprobs_do_not_change_the_draw(engine: Engine) -> None:
-    plain = on(engine, LOGITS, **CHAIN)
-    found = on(engine, LOGITS, **CHAIN, logprobs=5, logprobs_mode=MODES)
+    plain = on(engine, LOGITS, **CHAIN, kept_count=True)
+    found = on(engine, LOGITS, **CHAIN, kept_count=True, logprobs=5, logprobs_mode=MODES)
     assert found.tokens.tolist() == plain.tokens.tolist()
     assert found.kept_count.tolist() == plain.kept_count.tolist()
 
@@ -126,7 +126,7 @@ def test_shapes(
     engine: Engine, rows: Any, logprobs: int, form: Any, before: tuple[int, ...], after: int
 ) -> None:
     shape = rows.shape[:-1]
-    how = {"stream": 0} if rows.ndim == 1 else {}
+    how: dict[str, Any] = {"kept_count": True} | ({"stream": 0} if rows.ndim == 1 else {})
     result = on(engine, rows, **CHAIN, **how, logprobs=logprobs, logprobs_mode=form)
     expected = {
         "tokens": (shape, np.int64),
@@ -161,7 +161,7 @@ def test_no_logprobs_by_default() -> None:
 
 def test_results_are_the_callers_own() -> None:
     """No two calls share an array, whatever arrays are shared inside."""
-    first, second = (sample(LOGITS, **PLACE, logprobs=0) for _ in range(2))
+    first, second = (sample(LOGITS, **PLACE, logprobs=0, kept_count=True) for _ in range(2))
     first.tokens[:] = first.status[:] = first.ranks[:] = first.kept_count[:] = 77
     assert 77 not in second.status
     assert 77 not in sample(LOGITS, **PLACE).status

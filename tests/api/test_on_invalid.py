@@ -8,7 +8,7 @@ import numpy as np
 
 from fastsample import Status
 from tests.support.engines import Engine
-from tests.support.sample_calls import ALL_LOGPROBS, LOGITS, sample_on
+from tests.support.sample_calls import ALL_LOGPROBS, EVERYTHING, LOGITS, sample_on
 
 ROWS = np.stack([LOGITS[0]] * 6)
 ROWS[1, 4] = np.nan
@@ -25,7 +25,7 @@ MARK: dict[str, Any] = {
 
 
 def test_bad_rows_are_marked(engine: Engine) -> None:
-    result = sample_on(engine, ROWS, **MARK, **ALL_LOGPROBS)
+    result = sample_on(engine, ROWS, **MARK, **EVERYTHING)
     assert result.status.dtype == np.uint8
     assert result.status.tolist() == CODES
     bad = result.status != Status.OK

@@ -47,10 +47,11 @@ def test_sample_of_any_row(native_engine: Engine, seed: int, tmp_path: Any) -> N
             sample(logits, **how)
         return
     prepared = sample(logits, **how)
-    for name in ("tokens", "kept_count", "status"):
+    for name in ("tokens", "status"):
         assert equal_answers(getattr(prepared, name), getattr(general, name)), name
     assert prepared.seed == general.seed
     assert prepared.logprobs is prepared.ranks is prepared.top_tokens is None
+    assert prepared.kept_count is prepared.margin is None
 
 
 def test_each_parameter_has_its_own_place() -> None:
@@ -94,6 +95,9 @@ PLACE = {"seed": 1, "position": 2}
         ({"mask": np.arange(200) != 3}, False),
         ({"n": 1}, False),
         ({"logprobs": 0}, False),
+        ({"kept_count": False, "margin": False}, True),
+        ({"kept_count": True}, False),
+        ({"margin": True}, False),
         ({"valid_vocab": 100}, False),
         ({"engine": "reference"}, False),
     ],
@@ -126,7 +130,7 @@ def test_places_out_of_range(name: str, value: int) -> None:
 def test_results_have_memory_of_their_own() -> None:
     first = sample(ROW, **PLACE)
     token = int(first.tokens)
-    first.kept_count[...] = -5
+    first.status[...] = 5
     for position in range(50):
-        assert sample(ROW, seed=1, position=position).kept_count == 200
+        assert sample(ROW, seed=1, position=position).status == 0
     assert first.tokens == token

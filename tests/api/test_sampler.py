@@ -191,11 +191,11 @@ def test_a_token_out_of_the_vocabulary_is_an_error_before_any_work() -> None:
 def test_a_step_with_log_probabilities(engine: Engine, form: Any) -> None:
     sampler, expected = on(engine), tokens_of(on(engine))
     sampler(STEPS[0])
-    result = sampler.sample(STEPS[1], logprobs=3, logprobs_mode=form)
+    result = sampler.sample(STEPS[1], logprobs=3, logprobs_mode=form, kept_count=True)
     assert result.tokens.tolist() == expected[1]
     chosen = {name: getattr(PARAMS, name) for name in FIELDS}
     place: dict[str, Any] = {"seed": 21, "position": 1, "stream": "row"}
-    other = sample(STEPS[1], **chosen, **place, logprobs=3, logprobs_mode=form)
+    other = sample(STEPS[1], **chosen, **place, logprobs=3, logprobs_mode=form, kept_count=True)
     for name in ("logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count", "status"):
         assert np.array_equal(getattr(result, name), getattr(other, name)), name
     assert result.seed == 21
@@ -204,8 +204,8 @@ def test_a_step_with_log_probabilities(engine: Engine, form: Any) -> None:
 
 def test_a_step_with_logits_alone() -> None:
     result = Sampler(PARAMS).sample(STEPS[0, 0])
-    assert result.tokens.shape == result.kept_count.shape == ()
-    assert result.logprobs is None
+    assert result.tokens.shape == result.status.shape == ()
+    assert result.logprobs is result.kept_count is result.margin is None
     assert Sampler(PARAMS).sample(STEPS[0, :0]).tokens.shape == (0,)
 
 

@@ -36,6 +36,7 @@ SETTINGS: dict[str, Any] = {
     "seed": [1, 2, 3, 4, 5],
     "position": 6,
     "logprobs": 12,
+    "kept_count": True,
     "logprobs_mode": ("raw", "tempered", "processed"),
 }
 

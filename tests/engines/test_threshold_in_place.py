@@ -32,7 +32,7 @@ def in_fresh_thread(task: Callable[[], Any]) -> Any:
 def answers(rows: list[Row], settings: list[dict[str, Any]], **how: Any) -> list[tuple[int, int]]:
     """Token and kept count of each row under its settings."""
     results = [
-        fastsample.sample(row, **one, seed=3, position=i, **how)
+        fastsample.sample(row, **one, seed=3, position=i, kept_count=True, **how)
         for i, (row, one) in enumerate(zip(rows, settings, strict=True))
     ]
     return [(int(result.tokens), int(result.kept_count)) for result in results]

@@ -17,6 +17,11 @@ PROMPT = [RNG.integers(0, V, n).tolist() for n in (7, 0, 90, 3)]
 OUTPUT = [RNG.integers(0, V, n).tolist() for n in (0, 5, 40, 40)]
 RNG_POSITION: dict[str, Any] = {"seed": 3, "position": 9, "stream": "row"}
 ALL_LOGPROBS: dict[str, Any] = {"logprobs": 20, "logprobs_mode": ("raw", "tempered", "processed")}
+EVERYTHING: dict[str, Any] = {**ALL_LOGPROBS, "kept_count": True}
+
+
+def kept_count_on(engine: Engine, logits: Any, **arguments: Any) -> Any:
+    return sample_on(engine, logits, **arguments, kept_count=True).kept_count
 
 
 def sample_on(engine: Engine, logits: Any, **arguments: Any) -> SampleResult:

@@ -72,7 +72,11 @@ def test_answers_are_natives(engine: str, chain: str, dtype: str) -> None:
         rows = rows_of(count, vocabulary).to(getattr(torch, dtype))
         for outputs in (
             {"n": 3},
-            {"logprobs": 4, "logprobs_mode": ("raw", "tempered", "processed")},
+            {
+                "logprobs": 4,
+                "logprobs_mode": ("raw", "tempered", "processed"),
+                "kept_count": True,
+            },
         ):
             found = fastsample.sample(rows.cuda(), **options, **outputs, engine=engine)
             same(fastsample.sample(rows, **options, **outputs), found)

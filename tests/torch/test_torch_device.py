@@ -91,7 +91,13 @@ def same(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
-    "outputs", [{}, {"logprobs": 3}, {"logprobs": 0, "logprobs_mode": MODES}, {"n": 4}]
+    "outputs",
+    [
+        {},
+        {"logprobs": 3},
+        {"logprobs": 0, "logprobs_mode": MODES, "kept_count": True},
+        {"n": 4, "kept_count": True},
+    ],
 )
 def test_settings_of_the_host(logits: torch.Tensor, dtype: str, outputs: dict[str, Any]) -> None:
     logits = logits.to(getattr(torch, dtype))
@@ -238,7 +244,7 @@ def test_bad_numbers_of_the_device_are_marked(logits: torch.Tensor, name: str) -
         column = tensors(SETTINGS)[name]
         column[4] = number
         expected = sample(logits, **settings)
-        found = sample(logits, **{**settings, name: column}, **ENGINE)
+        found = sample(logits, **{**settings, name: column}, **ENGINE, kept_count=True)
         assert found.status.tolist() == [0, 0, 0, 0, Status.BAD_PARAM, 0], number
         assert found.tokens[4] == -1
         assert found.kept_count[4] == 0
@@ -366,6 +372,7 @@ def test_a_gpu_gives_the_same_tokens_without_synchronisation(logits: torch.Tenso
         "stream": "row",
         "logprobs": 2,
         "logprobs_mode": MODES,
+        "kept_count": True,
     }
     expected = sample(logits, **options)
     there = logits.cuda()

@@ -66,6 +66,7 @@ def test_no_state_gives_another_token(state: str, chain: str) -> None:
         **CHAINS[chain],
         "logprobs": 2,
         "logprobs_mode": MODES,
+        "kept_count": True,
         "repetition_penalty": 1e30,
     }
     options |= {"output": HISTORY, "bias": {3: 1e-40, 4: -1e-40, 5: 1.0}}

@@ -127,7 +127,7 @@ def test_reals_of_any_dtype(logits: torch.Tensor, dtype: str, flush: bool) -> No
     logits[:, ::2] = logits[:, 1::2]
     for name, numbers in {"temperature": [1e-40, 0.5, 1, 0], "min_p": [0.5, 1e-7, 0, 1]}.items():
         tensor = torch.tensor(numbers, dtype=getattr(torch, dtype))
-        options = {**RNG, "logprobs": 1, "logprobs_mode": MODES}
+        options = {**RNG, "logprobs": 1, "logprobs_mode": MODES, "kept_count": True}
         expected = sample(logits, **options, **{name: tensor.double().tolist()})
         torch.set_flush_denormal(flush)
         try:

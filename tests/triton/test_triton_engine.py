@@ -169,7 +169,7 @@ def test_equal_logits_are_in_ascending_token_order(size: int) -> None:
     """Every cut falls among ties: the tokens that stay are the lowest."""
     rows = torch.zeros(9, size)
     k = torch.tensor([1, 2, 15, 16, 17, 63, 64, 65, 256])
-    options = {"top_k": k.numpy(), **RNG, "n": 40}
+    options = {"top_k": k.numpy(), **RNG, "n": 40, "kept_count": True}
     expected, found = sample(rows, **options), sample(rows, **options, **ENGINE)
     assert found.tokens.tolist() == expected.tokens.tolist()
     assert found.kept_count.tolist() == k.clamp_max(size).tolist()
@@ -192,7 +192,7 @@ def same(one: Any, other: Any) -> None:
 MODES = ("raw", "tempered", "processed")
 OUTPUTS: list[dict[str, Any]] = [
     {},
-    {"logprobs": 0, "logprobs_mode": MODES},
+    {"logprobs": 0, "logprobs_mode": MODES, "kept_count": True},
     {
         "logprobs": 2,
         "logprobs_mode": MODES,

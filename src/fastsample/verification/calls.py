@@ -100,8 +100,9 @@ class Backend(NamedTuple):
 
     def logprobs(self, case: Case, count: int, modes: tuple[str, ...]) -> Results:
         """Draw a token of each row, with log-probabilities in some modes."""
-        options = case.settings | self.options | {"logprobs_mode": modes}
-        found = self.api.sample(case.rows, **options, logprobs=min(count, case.vocabulary))
+        outputs = {"logprobs": min(count, case.vocabulary), "logprobs_mode": modes}
+        options = case.settings | self.options | outputs
+        found = self.api.sample(case.rows, **options, kept_count=True)
         return {
             "token": found.tokens[:, None],
             "kept_count": found.kept_count,
