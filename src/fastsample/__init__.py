@@ -4,13 +4,13 @@
 loop or for continuous batching, and records times in a `Latency`. `SamplingParams` holds the
 parameters. `softmax`, `log_softmax` and `logsumexp` compute over entire rows; `top_k`, `top_p`,
 `kept_set` and `filter_logits` return what filters keep; `candidates` lists the top tokens of one
-row, and the filter that cut each. `reduce_sum` adds any array of floats. `info` describes the
-installation, and `verify` checks the guarantees on this machine.
+row, the filter that cut each, and how a token is drawn. `reduce_sum` adds any array of floats.
+`info` describes the installation, and `verify` checks the guarantees on this machine.
 """
 
 from ._version import __version__
 from .api import threads
-from .api.candidates import Candidate, candidates
+from .api.candidates import Arrival, Candidate, DrawTrace, candidates
 from .api.filtering import KeptSet, filter_logits, kept_set
 from .api.info import info
 from .api.latency import Latency
@@ -26,7 +26,9 @@ from .verification import verify
 
 __all__ = [
     "RULE_VERSION",
+    "Arrival",
     "Candidate",
+    "DrawTrace",
     "KeptSet",
     "Latency",
     "SampleResult",

@@ -1,3 +1,3 @@
 """The package's version: the one place that holds it; the build reads it from here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

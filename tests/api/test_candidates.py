@@ -7,6 +7,7 @@ import pytest
 
 from fastsample import sample
 from fastsample.api.candidates import Candidate, candidates
+from fastsample.engines.reference import race as reference_race
 from tests.support import reference_rows
 
 SEVEN = np.log(np.array([0.5, 0.2, 0.1, 0.08, 0.04, 0.01, 0.07], dtype=np.float32))
@@ -173,3 +174,53 @@ def test_several_rows_are_refused():
 def test_n_is_checked(n, kind):
     with pytest.raises(kind, match="`n` must be"):
         candidates(SEVEN, n)
+
+
+# ---------------------------------------------------------------- how a token is drawn
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, USUAL, {"top_p": 0.9}, {"temperature": 0}, {"top_k": 1}, {"top_k": 2}]
+)
+def test_a_trace_is_of_the_draw_of_sample(settings):
+    row = wide_row()
+    for position in range(20):
+        place = {"seed": 3, "position": position, "stream": 4}
+        listed, trace = candidates(row, 5, **settings, draw=True, **place)
+        how = {"draw": "race", "margin": True, "engine": "reference"}
+        drawn = sample(row, **settings, **place, **how)
+        assert listed == candidates(row, 5, **settings)
+        assert (trace.token, trace.margin) == (int(drawn.tokens), float(drawn.margin))
+        if trace.winner is None:
+            assert trace.runner_up is None
+            continue
+        assert trace.winner.token == trace.token != trace.runner_up.token
+        assert trace.winner.time <= trace.runner_up.time
+
+
+def test_heights_are_of_the_stream_that_tokens_share():
+    """A listed row has none: each token has a clock of its own."""
+    row = wide_row()
+    traces = [candidates(row, 1, draw=True, seed=1, position=i)[1] for i in range(30)]
+    heights = [trace.winner.height for trace in traces]
+    assert None in heights
+    assert any(height is not None and height >= 0 for height in heights)
+    listed = [candidates(row, 1, **USUAL, draw=True, seed=1, position=i)[1] for i in range(30)]
+    assert all(trace.winner.height is trace.runner_up.height is None for trace in listed)
+
+
+def test_a_race_that_is_left_open_has_no_arrivals(monkeypatch):
+    monkeypatch.setattr(reference_race, "LIMIT", 1)
+    row = np.concatenate([np.float32([0.0, 0.0]), np.full(4094, -30, np.float32)])
+    traces = [candidates(row, draw=True, seed=1, position=i, top_p=0.9)[1] for i in range(9)]
+    (open_one, *_) = [trace for trace in traces if trace.winner is None]
+    assert open_one.runner_up is None
+    assert open_one.token in (0, 1)
+    assert np.isnan(open_one.margin)
+
+
+def test_the_place_of_a_draw_is_checked():
+    for place in ({"seed": 1}, {"position": 2}, {"stream": 1}):
+        with pytest.raises(ValueError, match="`draw` must be True with a seed"):
+            candidates(SEVEN, **place)
+    assert candidates(SEVEN, draw=False) == candidates(SEVEN)

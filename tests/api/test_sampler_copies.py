@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from fastsample import Sampler
+from fastsample import RULE_VERSION, Sampler
 from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.forks import fork, holds_in_a_child
@@ -71,6 +73,23 @@ def test_pickling_carries_everything() -> None:
     assert tokens_of(twin, STEPS[3:]) == tokens_of(sampler, STEPS[3:])
     assert repr(twin) == repr(sampler)
     assert twin.sequence(3).output == sampler.sequence(3).output
+
+
+@pytest.mark.parametrize("version", [1, RULE_VERSION + 1, None])
+def test_pickles_of_another_rule_are_refused(version: int | None) -> None:
+    """Version 0.1.0 wrote none."""
+    sampler = Sampler(PARAMS)
+    assert sampler.__getstate__()["rule_version"] == RULE_VERSION
+    state = {**sampler.__getstate__(), "rule_version": version}
+    if version is None:
+        del state["rule_version"]
+    message = f"must be of rule version {RULE_VERSION}, got {version or 1}: its tokens would be"
+    with pytest.raises(ValueError, match=message):
+        Sampler.__new__(Sampler).__setstate__(state)
+    with mock.patch.object(sys.modules["fastsample.api.sampler"], "RULE_VERSION", version or 1):
+        pickled = pickle.dumps(sampler)
+    with pytest.raises(ValueError, match=message):
+        pickle.loads(pickled)
 
 
 def test_a_copy_remembers_the_number_of_rows() -> None:

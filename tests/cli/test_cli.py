@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -21,9 +22,9 @@ pytest.importorskip("rich")
 from typer.testing import CliRunner
 
 import fastsample
-from fastsample import engines
+from fastsample import Arrival, DrawTrace, engines
 from fastsample.cli.app import app
-from fastsample.cli.table import visible
+from fastsample.cli.table import describe_race, visible
 from fastsample.engines import is_installed
 from fastsample.params.table import STAGE_PARAMETERS
 from tests.support.engines import NATIVE, native, without_modules
@@ -88,6 +89,30 @@ def test_table_prints_the_drawn_token(file, texts):
     token = int(fastsample.sample(LOGITS, top_k=4, seed=5, position=2, stream=3).tokens)
     expected = f"drawn: {token} {visible(WORDS[token])}   (seed 5, position 2, stream 3)"
     assert expected in result.stdout
+
+
+def test_table_shows_the_race(file, monkeypatch):
+    on_reference = partial(fastsample.sample, engine="reference")  # it has the race
+    monkeypatch.setattr(sys.modules["fastsample.cli.table"], "sample", on_reference)
+    how = {"top_p": 0.9, "seed": 5, "position": 2}
+    _, trace = fastsample.candidates(LOGITS, draw=True, **how)
+    options = ("--top-p", 0.9, "--seed", 5, "--position", 2)
+    shown = run("table", file, *options, "--draw", "race").stdout
+    *_, drawn, winner, runner_up, margin = shown.splitlines()
+    assert drawn.startswith(f"drawn: {trace.token} ")
+    assert winner.startswith(f"winner: {trace.token}, time {trace.winner.time:.4g}, ")
+    assert runner_up.startswith(f"runner-up: {trace.runner_up.token}, time ")
+    assert margin == f"margin: {trace.margin:.4g}"
+    for other in (("--draw", "inverse"), ("--draw", "race", "--top-k", 1)):
+        assert "margin" not in run("table", file, *options, *other).stdout
+
+
+@pytest.mark.parametrize(
+    ("height", "text"), [(None, "4, time 0.5, by its clock"), (7, "4, time 0.5, at height 7")]
+)
+def test_how_a_token_came(height, text):
+    trace = DrawTrace(4, Arrival(4, 0.5, height), None, 0.25)
+    assert describe_race(trace) == f"winner: {text}\nrunner-up: none\nmargin: 0.25"
 
 
 def test_table_without_a_seed_draws_nothing(file):

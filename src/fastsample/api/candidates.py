@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,10 @@ from fastsample.engines.contract import SampleRequest
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
 from fastsample.params.parameters import SamplingParams
-from fastsample.params.table import STAGES
+from fastsample.params.table import POSITION, SEED, STAGES, STREAM
 from fastsample.params.validation import IntParameter
 
+from .arguments import parse_flag
 from .result import require_valid_rows
 
 
@@ -51,6 +53,85 @@ class Candidate:
     cut_by: str | None
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """One arrival of a race, as in a `DrawTrace`.
+
+    Attributes
+    ----------
+    token : int
+    time : float
+        Of two arrivals the one with the lower time is the first.
+    height : int or None
+        None where the token came by its own clock. Else the token came by the stream that all
+        tokens share, at this height, which counts for a token of a larger mass.
+    """
+
+    token: int
+    time: float
+    height: int | None
+
+
+@dataclass(frozen=True)
+class DrawTrace:
+    """How one token of a row is drawn by race, as in the result of `candidates`.
+
+    Attributes
+    ----------
+    token : int
+        The token that `sample` draws with ``draw="race"``.
+    winner : Arrival or None
+        The arrival that decided. None where there was no race, as one token is kept, and where the
+        race was left open, so that the inverse method drew.
+    runner_up : Arrival or None
+        The first arrival of another kept token; None where none came before the end of the race.
+    margin : float
+        That of `SampleResult`.
+    """
+
+    token: int
+    winner: Arrival | None
+    runner_up: Arrival | None
+    margin: float
+
+
+@overload
+def candidates(
+    logits: Any,
+    n: int = ...,
+    *,
+    temperature: float = ...,
+    top_k: int = ...,
+    top_p: float = ...,
+    min_p: float = ...,
+    typical_p: float = ...,
+    epsilon_cutoff: float = ...,
+    top_n_sigma: float = ...,
+    top_a: float = ...,
+    draw: Literal[False] = ...,
+) -> list[Candidate]: ...
+
+
+@overload
+def candidates(
+    logits: Any,
+    n: int = ...,
+    *,
+    temperature: float = ...,
+    top_k: int = ...,
+    top_p: float = ...,
+    min_p: float = ...,
+    typical_p: float = ...,
+    epsilon_cutoff: float = ...,
+    top_n_sigma: float = ...,
+    top_a: float = ...,
+    seed: int,
+    position: int | None = ...,
+    stream: int | None = ...,
+    draw: Literal[True],
+) -> tuple[list[Candidate], DrawTrace]: ...
+
+
 def candidates(
     logits: Any,
     n: int = 10,
@@ -63,7 +144,11 @@ def candidates(
     epsilon_cutoff: float = 0.0,
     top_n_sigma: float = 0.0,
     top_a: float = 0.0,
-) -> list[Candidate]:
+    seed: int | None = None,
+    position: int | None = None,
+    stream: int | None = None,
+    draw: bool = False,
+) -> list[Candidate] | tuple[list[Candidate], DrawTrace]:
     """List the first `n` tokens of one row, with probabilities before and after the filters.
 
     Parameters
@@ -74,11 +159,18 @@ def candidates(
         The number of tokens to list, at least 1; all of a smaller vocabulary.
     temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff, top_n_sigma, top_a
         As in `SamplingParams`.
+    seed, position, stream : int, optional
+        Those of a draw, as in `sample`, with `draw`, which needs a seed; the others are 0 where
+        left out.
+    draw : bool
+        Whether to return also how a token is drawn by race: its arrival, and that of the runner-up.
 
     Returns
     -------
     list of Candidate
         By rank.
+    DrawTrace
+        With `draw`: the result is then a pair.
 
     Raises
     ------
@@ -92,6 +184,9 @@ def candidates(
     A probability is the quotient of two integers, the mass of the token and the total mass, rounded
     once. `raw_probability` and `running_total` depend on the row alone.
 
+    The arrivals are those of section 6 of docs/rule.md. Their times are exponential with the masses
+    as rates, and depend on (seed, position, stream) and on the masses.
+
     Examples
     --------
     >>> import numpy as np
@@ -103,15 +198,20 @@ def candidates(
     2 1 0.2 0.25 None
     3 2 0.1 0.125 None
     4 3 0.08 0.0 top_p
+    >>> _, trace = candidates(row, draw=True, seed=7, top_p=0.8)
+    >>> trace.token, trace.winner.token, trace.runner_up.token, round(trace.margin, 3)
+    (1, 1, 0, 0.475)
     """
     arguments = locals()
+    place = _place(parse_flag("draw", draw), seed, position, stream)
     params = SamplingParams(**{name: arguments[name] for name in STAGES})
+    stages = {name: getattr(params, name) for name in STAGES}
     row = _one_row(logits)
     n = min(_COUNT.one(n), row.size)
     raw = reference.trace(row)
-    after = reference.trace(row, **{name: getattr(params, name) for name in STAGES})
+    after = reference.trace(row, **stages)
     raw_mass = raw.mass[:n].tolist()
-    return [
+    listed = [
         Candidate(
             rank=place + 1,
             token=int(token),
@@ -123,6 +223,44 @@ def candidates(
         )
         for place, (token, running) in enumerate(zip(raw.order, accumulate(raw_mass), strict=False))
     ]
+    return listed if place is None else (listed, _trace_draw(row, stages, after, place))
+
+
+def _place(draw: bool, seed: Any, position: Any, stream: Any) -> reference.Place | None:
+    """Check the arguments of a draw; None without one."""
+    if draw and seed is None:
+        raise ValueError("`seed` must be given with `draw`, got None (the seed of the draw)")
+    if not draw and (seed, position, stream) != (None, None, None):
+        raise ValueError(
+            f"`draw` must be True with a seed, position or stream, got False and {seed!r}, "
+            f"{position!r}, {stream!r} (leave them out, or pass draw=True)"
+        )
+    if not draw:
+        return None
+    return reference.Place(SEED.one(seed), POSITION.one(position or 0), STREAM.one(stream or 0))
+
+
+def _trace_draw(
+    row: NDArray[np.float32],
+    stages: dict[str, Any],
+    seen: reference.Trace,
+    place: reference.Place,
+) -> DrawTrace:
+    """Draw by race from a row of which `seen` is the trace, and explain the draw."""
+    if seen.kept == 1:
+        is_greedy = reference.to_float32(stages["temperature"]) == 0
+        margin = reference.gap_of_top_two(row) if is_greedy else math.inf
+        return DrawTrace(int(seen.tokens[0]), None, None, margin)
+    race = reference.prepare(row, seen, reference.is_listed(len(row), **stages))
+    found = reference.explain(race, place)
+    token = reference.draw_by_race(race, place)
+    return DrawTrace(token, _arrival(found.winner), _arrival(found.runner_up), found.margin)
+
+
+def _arrival(one: reference.Arrival | None) -> Arrival | None:
+    if one is None:
+        return None
+    return Arrival(one.token, one.time, None if one.height < 0 else one.height)
 
 
 _COUNT = IntParameter(name="n", rule="at least 1", way_out="tokens to list", low=1)

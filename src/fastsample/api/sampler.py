@@ -73,7 +73,8 @@ class Sampler:
     Raises
     ------
     TypeError, ValueError, RuntimeError
-        As `sample`; TypeError also for a keyword that is not a field.
+        As `sample`; TypeError also for a keyword that is not a field. Unpickling raises ValueError
+        where the sampler was pickled under another `RULE_VERSION`.
 
     Notes
     -----
@@ -499,7 +500,7 @@ class Sampler:
         return {"rule_version": RULE_VERSION, "table": table, **self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        version = state["rule_version"]
+        version = state.get("rule_version", 1)  # version 0.1.0 wrote none
         if version != RULE_VERSION:
             raise ValueError(
                 f"a copy of a Sampler must be of rule version {RULE_VERSION}, got {version}: its "

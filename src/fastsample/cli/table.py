@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from fastsample import Candidate, SamplingParams, candidates, sample
+from fastsample import Arrival, Candidate, DrawTrace, SamplingParams, candidates, sample
 
 from .files import read_row, read_texts
 from .options import sampling_options, stage_values
@@ -20,13 +20,14 @@ from .tables import label, make_table, number
 
 
 class Draw(NamedTuple):
-    """A drawn token, its rank in the row, and what reproduces it."""
+    """A drawn token, its rank in the row, what reproduces it, and how a race drew it."""
 
     token: int
     rank: int
     seed: int
     position: int
     stream: int
+    trace: DrawTrace | None
 
 
 @sampling_options
@@ -53,7 +54,7 @@ def table(
 ) -> None:
     """List the top tokens of a row with their probabilities, and the filter that cut each.
 
-    With --seed, also draw a token.
+    With --seed, also draw a token, and show the arrivals that decided a race.
     """
     if seed is None and (position, stream) != (None, None):
         raise ValueError("--position and --stream need --seed (give --seed too)")
@@ -66,17 +67,13 @@ def table(
 def draw(
     logits: NDArray[np.float32], params: SamplingParams, seed: int, position: int, stream: int = 0
 ) -> Draw:
-    """Draw one token from one row."""
-    result = sample(
-        logits,
-        **stage_values(params),
-        draw=params.draw,
-        seed=seed,
-        position=position,
-        stream=stream,
-        logprobs=0,
-    )
-    return Draw(int(result.tokens), int(result.ranks), seed, position, stream)
+    """Draw one token from one row. A margin shows that it was drawn by race."""
+    filters = stage_values(params)
+    place: dict[str, Any] = {"seed": seed, "position": position, "stream": stream}
+    result = sample(logits, **filters, **place, draw=params.draw, logprobs=0, margin=True)
+    _, trace = candidates(logits, 1, **filters, **place, draw=True)
+    is_race = trace.winner is not None and not np.isnan(result.margin)
+    return Draw(int(result.tokens), int(result.ranks), **place, trace=trace if is_race else None)
 
 
 def print_candidates(
@@ -96,6 +93,21 @@ def print_candidates(
         text = "" if texts is None else f" {visible(texts[drawn.token])}"
         how = f"seed {drawn.seed}, position {drawn.position}, stream {drawn.stream}"
         console.print(Text(f"drawn: {drawn.token}{text}   ({how})"))
+        if drawn.trace is not None:
+            console.print(Text(describe_race(drawn.trace)))
+
+
+def describe_race(trace: DrawTrace) -> str:
+    """Describe the arrivals that decided a race, and the margin."""
+
+    def describe(one: Arrival | None, role: str) -> str:
+        if one is None:
+            return f"{role}: none"
+        how = "by its clock" if one.height is None else f"at height {one.height}"
+        return f"{role}: {one.token}, time {one.time:.4g}, {how}"
+
+    runner_up = describe(trace.runner_up, "runner-up")
+    return f"{describe(trace.winner, 'winner')}\n{runner_up}\nmargin: {trace.margin:.4g}"
 
 
 def candidate_table(listed: list[Candidate], texts: list[str] | None, drawn: int | None) -> Table:

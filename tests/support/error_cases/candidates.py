@@ -22,4 +22,13 @@ ERROR_CASES = [
     of(ValueError, "`logits` is -inf at every token (leave at least", np.full_like(ROW, -np.inf)),
     of(ValueError, "`logits` holds nan at token 1 (a logit must", np.float32([1, np.nan])),
     of(ValueError, "`top_p` must be in [0, 1], got 1.3 (a share of", ROW, top_p=1.3),
+    of(ValueError, "`seed` must be given with `draw`, got None (the seed of", ROW, draw=True),
+    of(TypeError, "`draw` must be True or False, got str 'race' (", ROW, draw="race", seed=1),
+    of(
+        ValueError,
+        "`draw` must be True with a seed, position or stream, got False and 3",
+        ROW,
+        seed=3,
+    ),
+    of(ValueError, "`stream` must be in [0, 2**32), got -1 (", ROW, draw=True, seed=1, stream=-1),
 ]

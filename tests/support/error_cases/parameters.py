@@ -178,6 +178,18 @@ PARAMETERS = [
         "`n` must be left out with `logprobs`, got 2 (",
     ),
     ErrorCase(
+        lambda: sample(ROW, n=1, margin=True),
+        ValueError,
+        "`n` must be left out with `margin`, got 1 (a margin describes",
+    ),
+    rows_error("margin", 1, TypeError, "be True or False, got int 1 (True adds the field"),
+    rows_error("kept_count", "all", TypeError, "be True or False, got str 'all' (True adds"),
+    ErrorCase(
+        lambda: Sampler().sample(ROW, margin=None),
+        TypeError,
+        "`margin` must be True or False, got NoneType None (",
+    ),
+    ErrorCase(
         lambda: sample(ROW, n=3, seed=1, position=0, stream=2**32 - 2),
         ValueError,
         "`stream` must be in [0, 2**32 - 2), got 4294967294 (3 draws take as many streams",

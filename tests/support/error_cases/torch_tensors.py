@@ -48,6 +48,11 @@ def tensor_error_cases() -> list[ErrorCase]:
         rows_error(
             "mask", ones.to("meta").bool(), TypeError, "be on the CPU, got a tensor on meta (pas"
         ),
+        ErrorCase(
+            lambda: sample(rows, engine="torch", on_invalid="mark", margin=True),
+            ValueError,
+            "`margin` must be False for a tensor on its device, got True (pass `logits.cpu()`)",
+        ),
         tensor_error(
             "mask", ones, "bool, or int32 with a bit per token, got float32 (pass `mask.bool()`)"
         ),
