@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
+from itertools import islice
 from time import perf_counter
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import fastsample
 from fastsample.api.threads import threads_allowed
-from fastsample.engines import is_installed, reference
+from fastsample.engines import ENGINES, is_installed, reference
+from fastsample.params.ops import DrawMethod
 from fastsample.verification import cases
 from fastsample.verification.backends import THREADS, describe_environment
 from fastsample.verification.baselines import PLAIN, plain_tokens
@@ -52,9 +56,11 @@ def test_rows_of_every_kind_are_valid(kind: str, size: int) -> None:
 
 
 def hash_of(some_cases: list[Case]) -> str:
+    """Of rows and parameters but the draw, which rule 1 did not have."""
     digest = hashlib.sha256()
     for case in some_cases:
-        for value in (case.rows, *case.settings.values()):
+        parameters = [value for name, value in case.settings.items() if name != "draw"]
+        for value in (case.rows, *parameters):
             for part in value if isinstance(value, tuple) else (value,):
                 is_array = isinstance(part, np.ndarray)
                 digest.update(part.tobytes() if is_array else repr(part).encode())
@@ -63,7 +69,13 @@ def hash_of(some_cases: list[Case]) -> str:
 
 def test_fixed_cases_are_the_same_on_every_machine() -> None:
     """Made without a rounding and from raw words: these are golden bits."""
-    assert hash_of(fixed_cases()) == "95217d5a277893ce"
+    assert hash_of(of_rule_1()) == "95217d5a277893ce"
+    assert hash_of(fixed_cases()) == "6c67971cc32eb7ff"
+
+
+def of_rule_1() -> list[Case]:
+    """The fixed cases of rule 1: all that are not drawn by race."""
+    return [case for case in fixed_cases() if not case.is_race]
 
 
 def test_fixed_cases_do_not_change_with_new_filters_and_kinds(
@@ -71,7 +83,7 @@ def test_fixed_cases_do_not_change_with_new_filters_and_kinds(
 ) -> None:
     monkeypatch.setitem(cases.MORE_FILTERS, "new_filter", (0.0, 0.5))
     monkeypatch.setitem(KINDS, "new kind", KINDS["bell"])
-    assert hash_of(fixed_cases()) == "95217d5a277893ce"
+    assert hash_of(of_rule_1()) == "95217d5a277893ce"
     assert hash_of(fixed_logits_cases(ROWS, range(5))) == "7df47ef6faf10d2b"
     random = [small_case(number) for number in range(1000, 1040)]
     assert any("new_filter" in case.settings for case in random)
@@ -93,8 +105,63 @@ def test_random_cases_vary_and_are_reproduced_by_name() -> None:
     assert {case.is_sequence for case in random} == {True, False}
     assert len({kind for case in random for kind in case.kinds}) == len(KINDS)
     assert any(0 in case.settings["temperature"] for case in random)
-    for case in (random[7], large_case(1005), fixed_cases()[3], fixed_cases()[-1]):
+    some = (random[7], large_case(1005), random[8].by_race())
+    for case in (*some, fixed_cases()[3], fixed_cases()[-1]):
         assert hash_of([eval(case.name, vars(cases))]) == hash_of([case])
+
+
+REFERENCE: list[Any] = [("reference", None)]
+
+
+def test_cases_by_race() -> None:
+    """Their expected tokens are those of `sample`, and the rest is that of the case without."""
+    case = small_case(1006)
+    race = case.by_race()
+    assert (race.is_race, case.is_race) == (True, False)
+    by_race, inverse = expected_results(race, "exact"), expected_results(case, "exact")
+    how: dict[str, Any] = {"draw": "race", "n": case.draws, "engine": "reference"}
+    drawn = fastsample.sample(case.rows, **{**case.settings, **how}).tokens
+    assert by_race["token"].tolist() == drawn.tolist() != inverse["token"].tolist()
+    assert by_race["masses"].tolist() == inverse["masses"].tolist()
+    assert np.array_equal(by_race["softmax"], inverse["softmax"])
+
+
+def test_fixed_races_are_listed_and_not_sequences_and_adjusted() -> None:
+    races = [case for case in fixed_cases() if case.is_race]
+    listed = [
+        reference.is_listed(case.vocabulary, **case.filters(b))
+        for case in races
+        for b in range(len(case.rows))
+    ]
+    assert min(sum(listed), len(listed) - sum(listed)) >= 10
+    assert any(case.is_sequence for case in races) and any("mask" in one.settings for one in races)
+    assert any(case.is_large for case in races)
+
+
+def test_random_cases_are_of_both_draws_where_every_engine_has_them() -> None:
+    verification = Verification(quick=True, engines=REFERENCE, logits=ROWS, valid_rows=range(5))
+    some = [case.is_race for _, case in islice(verification.random_cases(), 40)]
+    assert some.count(True) == 20
+    assert "random cases by race" not in verification.report().environment["not_covered"]
+    old = replace(ENGINES["numba"], draws=(DrawMethod.INVERSE,))
+    with mock.patch.dict(ENGINES, numba=old):
+        verification = Verification(quick=True, engines=[*REFERENCE, ("numba", None)])
+        some = [case.is_race for _, case in islice(verification.random_cases(), 40)]
+        assert not any(some)
+        assert "random cases by race" in verification.report().environment["not_covered"]
+        race = small_case(1).by_race()
+        names = [[one.engine for one in verification.backends("exact", c)] for c in (race, None)]
+        assert names == [["reference"], ["reference", "numba"]]
+
+
+def test_a_fault_of_races_alone_is_found() -> None:
+    faulty = other_token(lambda _, options: options["draw"] == "race")
+    for case, is_found in ((small_case(6).by_race(), True), (small_case(6), False)):
+        verification = Verification(engines=REFERENCE, api=faulty)
+        verification.check(case)
+        first = verification.report().invariants[0].first
+        assert (first is not None) is is_found
+        assert first is None or (first.case, first.parameters["draw"]) == (case.name, "race")
 
 
 @pytest.mark.parametrize("number", range(60))
@@ -231,7 +298,7 @@ def test_plain_float32_draws_with_the_same_numbers() -> None:
     """Where masses are far apart it draws the same; over many draws it does not always."""
     row = np.log(np.float32([0.5, 0.25, 0.25]))
     settings = {name: np.zeros(1, np.uint64) for name in cases.RNG}
-    settings |= {name: np.array([value]) for name, value in cases.OFF.items()}
+    settings |= {name: np.array([value]) for name, value in cases.OFF.items()} | cases.INVERSE
     case = Case("", row[None], ("",), settings, 64)
     drawn = fastsample.sample(case.rows, **settings, n=64).tokens
     assert np.array_equal(plain_tokens(case, 0), drawn[0])
@@ -294,7 +361,7 @@ def test_a_quick_run_is_ok(quick: tuple[Report, float]) -> None:
     report, seconds = quick
     assert report.ok
     assert all(line.covered for line in report.invariants if native)
-    assert (report.cases["fixed"], report.cases["logits"] >= 2) == (13, True)
+    assert (report.cases["fixed"], report.cases["logits"] >= 2) == (19, True)
     assert report.cases["random"] >= LEAST_RANDOM
     assert report.tokens > 300_000
     assert report.tokens == sum(line.tokens for line in report.invariants)
@@ -304,7 +371,12 @@ def test_a_quick_run_is_ok(quick: tuple[Report, float]) -> None:
 
 def test_the_fingerprint_is_golden(quick: tuple[Report, float]) -> None:
     """Equal on every machine, with any engine; another one is another rule, or other cases."""
-    assert quick[0].fingerprint.startswith("ad859f00c25127174ffb1985")
+    assert quick[0].fingerprint.startswith("dde34d758299557f541dc93f")
+
+
+def test_the_fingerprint_of_rule_1_holds() -> None:
+    """Draws by the inverse method are those of rule 1: this is its fingerprint."""
+    assert Verification().fingerprint(of_rule_1()).startswith("ad859f00c25127174ffb1985")
 
 
 def test_own_rows_have_a_fingerprint_of_their_own(quick: tuple[Report, float]) -> None:

@@ -29,6 +29,7 @@ NEVER_COVERED = {
     "bit masks, biases per row": "masks are bool, and one bias holds for all rows",
     "adjusted rows in a Sampler": "a Sampler gets no mask, bias or penalties",
     "adjusted rows in shards, permutations": "these have the rows as they are",
+    "races in shards, permutations": "a token's clock belongs to its number in the vocabulary",
     "other stages in shards": "the merge has the four first filters, in their default order",
     "raw, tempered log-probabilities": "of rows above 16,384 logits; functions of rows cover them",
     "masses above 16,384 logits": "compared once for each backend, and in shards and in one "

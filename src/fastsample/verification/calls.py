@@ -13,7 +13,7 @@ from fastsample.api.sampler import Sampler
 from fastsample.api.softmax import log_softmax, logsumexp, softmax
 from fastsample.engines import ENGINES, EngineRecord, reference, resolve
 
-from .cases import RNG, Case
+from .cases import INVERSE, RNG, Case
 from .rows import Array
 
 TOP = 5  # So many top log-probabilities are compared.
@@ -83,7 +83,8 @@ class Backend(NamedTuple):
         """Find the kept sets of rows, with their masses: none but in exact."""
         if self.reduction != "exact":
             return {}
-        options |= {name: value for name, value in settings.items() if name not in RNG}
+        of_draws = {*RNG, *INVERSE}
+        options |= {name: value for name, value in settings.items() if name not in of_draws}
         found: KeptSet = self.api.kept_set(logits, engine=self.engine, isa=self.isa, **options)
         return {
             "kept_size": np.diff(found.offsets),

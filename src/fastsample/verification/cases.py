@@ -1,7 +1,8 @@
 """Cases: rows with the parameters of each.
 
-The fixed cases are the same in every release: their results are the fingerprint. A random case is
-made from one number, so that it can be reproduced.
+The fixed cases are the same in every release of one rule: their results are the fingerprint, in
+which those of rule 1 come first. A random case is made from one number, so that it can be
+reproduced. Tokens are drawn by the inverse method, unless a case is drawn by race.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ PENALTIES = {
 SCOPES = ("all", "prompt", "output", 5)
 MODERATE = 2.0**100  # Logits below this can be adjusted without becoming infinite.
 RNG = ("seed", "position", "stream")
+INVERSE, RACE = {"draw": "inverse"}, {"draw": "race"}
 LAST_POSITION, LAST_STREAM = 2**64 - 16, 2**32 - 64
 # Near multiples of lanes and blocks, where an engine may take another path.
 SIZES = (
@@ -62,6 +64,7 @@ LARGE, LARGEST = 1 << 14, 1 << 18  # Models' vocabularies lie between these.
 BATCH_SIZES, STEPS = (8, 8, 8, 9, 11, 13), 8
 DRAWS, DRAWS_OF_LARGE = 32, 8
 N_SMALL = 10
+FIXED_RACES = (1, 5, 6, 7, 10, 12)  # Fixed cases that are drawn by race as well.
 MODEL_ROWS = (
     (32_000, "float16", ("bell / 16", "bell / 16", "bell", "bell", "bell")),
     (151_936, "float32", ("bell / 16", "bell", "bell", "bell")),
@@ -107,7 +110,16 @@ class Case:
     @property
     def is_plain(self) -> bool:
         """Whether it has the filters of FILTERS, in their default order, and nothing else."""
-        return self.settings.keys() == {*FILTERS, *RNG}
+        return self.settings.keys() == {*FILTERS, *RNG, *INVERSE} and not self.is_race
+
+    @property
+    def is_race(self) -> bool:
+        """Whether tokens are drawn by race; else by the inverse method."""
+        return bool(self.settings["draw"] == RACE["draw"])
+
+    def by_race(self) -> Case:
+        """Return the case with its tokens drawn by race, which is in the mode exact alone."""
+        return replace(self, name=f"{self.name}.by_race()", settings=self.settings | RACE)
 
     @property
     def logprobs_modes(self) -> tuple[str, ...]:
@@ -192,7 +204,7 @@ class CaseMaker(RandomWords):
             records = [step | {"position": step["position"] + n} for n in range(len(rows))]
         if first:
             records[0] |= self.pick(first)
-        settings, more = columns(records), {} if self.is_fixed else MORE_FILTERS
+        settings, more = columns(records) | INVERSE, {} if self.is_fixed else MORE_FILTERS
         if self.below(3) == 0:
             settings["min_keep"], stages = self.column(MIN_KEEPS, *of), (*FILTERS, *more)
             settings["stages"] = tuple(stages[at] for at in self.permutation(len(stages)))
@@ -250,12 +262,13 @@ def model_case(number: int) -> Case:
     if dtype != "float32":
         rows = as_bfloat16(rows) if dtype == "bfloat16" else rows.astype(dtype).astype(np.float32)
     records = [filters | make.rng() for filters, _ in zip((*NO_TOP_K, USUAL), kinds, strict=False)]
-    return Case(f"model_case({number})", rows, kinds, columns(records), DRAWS_OF_LARGE, dtype)
+    settings = columns(records) | INVERSE
+    return Case(f"model_case({number})", rows, kinds, settings, DRAWS_OF_LARGE, dtype)
 
 
 def flat_case(draws: int) -> Case:
     """Make a case of a flat distribution, where a small error of the total moves many draws."""
-    kinds, settings = ("bell / 16",), columns([OFF | dict.fromkeys(RNG, 0)])
+    kinds, settings = ("bell / 16",), columns([OFF | dict.fromkeys(RNG, 0)]) | INVERSE
     return Case(f"flat_case({draws})", CaseMaker(0).rows(kinds, 151_936), kinds, settings, draws)
 
 
@@ -273,7 +286,8 @@ def logits_case(values: Array, chosen: Sequence[int], number: int) -> Case:
 def fixed_cases() -> list[Case]:
     """Make the cases of the fingerprint: the same in every run, on every machine."""
     models = range(N_SMALL, N_SMALL + len(MODEL_ROWS))
-    return [*map(small_case, range(N_SMALL)), *map(model_case, models)]
+    inverse = [*map(small_case, range(N_SMALL)), *map(model_case, models)]
+    return [*inverse, *(inverse[at].by_race() for at in FIXED_RACES)]
 
 
 def fixed_logits_cases(values: Array, valid: Sequence[int]) -> list[Case]:

@@ -156,7 +156,8 @@ class Comparison:
         self.deviations[key] = hashlib.sha256(before + data).hexdigest()
         kind, rng = f"{case.kinds[row]}, V = {case.vocabulary:,}", case.rng(row)
         rng["stream"] += draw
-        parameters = {**case.filters(row), **rng, "reduction": self.reduction}
+        how = {"draw": case.settings["draw"], "reduction": self.reduction}
+        parameters = {**case.filters(row), **rng, **how}
         mismatch = Mismatch(*key, case.name, row, kind, parameters, part, *texts)
         self.first = self.first or mismatch
 

@@ -32,7 +32,9 @@ def expected_results(case: Case, reduction: str) -> Results:
     """Return the reference's results: draws alone where there are many."""
     reference = Backend(PublicApi(), "reference", None, reduction)
     results = reference.kept_set(case.rows, case.settings)
-    if results:  # One running sum for all draws of a row, of which each takes the reference long.
+    if (
+        results and not case.is_race
+    ):  # One running sum for all draws of a row, of which each takes the reference long.
         numbers = [uniforms(case.rng(b), case.draws) for b in range(len(case.rows))]
         kept = [(row["kept_tokens"], row["masses"]) for row in split(results)]
         tokens = np.stack([draw_tokens(*row, us) for row, us in zip(kept, numbers, strict=True)])
@@ -157,7 +159,8 @@ def flush_to_zero(backend: Backend, case: Case) -> Variants:
 def _sampler(backend: Backend, case: Case) -> Any:
     """A `Sampler` at the case's first step."""
     rng = case.rng(0)
-    sampler = backend.api.sampler(**case.filters(0), seed=rng["seed"], **backend.options)
+    chosen = {**case.filters(0), "draw": case.settings["draw"], "seed": rng["seed"]}
+    sampler = backend.api.sampler(**chosen, **backend.options)
     sampler.reset(rng["position"])
     return sampler
 

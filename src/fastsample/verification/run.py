@@ -15,7 +15,9 @@ from time import perf_counter
 import numpy as np
 
 from fastsample.api.threads import threads_allowed
-from fastsample.engines import TENSOR_ENGINES
+from fastsample.engines import ENGINES, TENSOR_ENGINES
+from fastsample.params.ops import DrawMethod
+from fastsample.params.validation import DRAW_METHODS
 
 from . import backends, cases
 from .baselines import PLAIN, plain_checks
@@ -58,6 +60,9 @@ class Verification:
         self.started = perf_counter()
         found, self.not_covered = backends.find_engines(self.quick)
         found = found if self.engines is None else self.engines
+        self.can_race = all(DrawMethod.RACE in ENGINES[name].draws for name, _ in found)
+        if not self.can_race:
+            self.not_covered["random cases by race"] = "an engine that is checked has no race"
         self.of_worker = [one for one in found if one[0] in TENSOR_ENGINES]
         here = [one for one in found if one not in self.of_worker] or [("reference", None)]
         self.checked = self.of_worker if self.is_worker else here
@@ -71,12 +76,15 @@ class Verification:
     def backends(
         self, mode: str, case: cases.Case | None = None, with_default: bool = False
     ) -> list[Backend]:
-        """Return the backends to check here that have a reduction mode, and the case's stages."""
+        """Return the backends to check here that have a mode, and the case's stages and draw."""
         found = [Backend(self.api, name, isa, mode) for name, isa in self.checked]
         if with_default and not self.is_worker:
             found.append(Backend(self.api, None, None, mode))
-        ops = case.ops if case is not None else set()
-        return [one for one in found if mode in one.record.reductions and ops <= one.record.ops]
+        if case is not None:
+            draw = DRAW_METHODS[case.settings["draw"]]
+            able = (one for one in found if draw in one.record.draws)
+            found = [one for one in able if case.ops <= one.record.ops]
+        return [one for one in found if mode in one.record.reductions]
 
     @property
     def elapsed(self) -> float:
@@ -142,7 +150,10 @@ class Verification:
         return fingerprint, of_logits
 
     def fingerprint(self, some_cases: Sequence[cases.Case], origin: str = "fixed") -> str:
-        """Check cases, and hash the tokens, kept sets and masses of the first backend."""
+        """Check cases, and hash the tokens, kept sets and masses of the first backend.
+
+        Of the reference where no backend can draw a case.
+        """
         digest = hashlib.sha256()
         for results in (found for case in some_cases for found in self.check(case, origin)):
             if "kept_size" in results:
@@ -166,11 +177,14 @@ class Verification:
         for at in count():
             number = (self.seed << 32 | cases.FIRST_RANDOM) + at
             is_large = not self.quick and at % LARGE_EVERY == 0
-            yield "random", (cases.large_case if is_large else cases.small_case)(number)
+            case = (cases.large_case if is_large else cases.small_case)(number)
+            is_race = self.can_race and at % 2
+            yield "random", case.by_race() if is_race else case
             if self.logits is not None:
                 random = RandomWords(number)
                 chosen = [random.pick(self.valid_rows) for _ in range(LOGITS_AT_ONCE)]
-                yield "logits", cases.logits_case(self.logits, chosen, number)
+                case = cases.logits_case(self.logits, chosen, number)
+                yield "logits", case.by_race() if is_race else case
 
     def check(self, case: cases.Case, origin: str = "fixed") -> list[Results]:
         """Check all invariants of a case; returns the first backend's results in each mode."""
@@ -180,7 +194,7 @@ class Verification:
             case, invariants = case.few(), invariants if is_full else invariants[:1]
         self.sizes.append((origin, *case.rows.shape))
         found = []
-        for mode in filter(self.backends, MODES):
+        for mode in filter(self.backends, MODES[:1] if case.is_race else MODES):
             try:
                 expected = expected_results(case, mode)
             except Exception as error:
@@ -190,8 +204,8 @@ class Verification:
                 if mode in one.modes:
                     checks = one.checks(self.backends(mode, case, one.with_default), case, expected)
                     first = self.comparisons[mode, one.name].run(case, checks)
-                    found += [first] if one.name == FIRST else []
-            if mode == "exact" and not self.is_worker:
+                    found += [first or expected] if one.name == FIRST else []
+            if mode == "exact" and not self.is_worker and not case.is_race:
                 for backend in self.backends("fast", case):
                     baseline = self.baselines[f"fast, {backend.label}"]
                     baseline.run(case, draws([backend], case, expected))
