@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, overload
@@ -248,8 +247,7 @@ def _trace_draw(
 ) -> DrawTrace:
     """Draw by race from a row of which `seen` is the trace, and explain the draw."""
     if seen.kept == 1:
-        is_greedy = reference.to_float32(stages["temperature"]) == 0
-        margin = reference.gap_of_top_two(row) if is_greedy else math.inf
+        margin = reference.margin(row, seen, None, place, stages["temperature"])
         return DrawTrace(int(seen.tokens[0]), None, None, margin)
     race = reference.prepare(row, seen, reference.is_listed(len(row), **stages))
     found = reference.explain(race, place)

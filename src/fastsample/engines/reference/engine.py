@@ -70,10 +70,7 @@ def filters(row: np.void) -> dict[str, Any]:
 
 def _write_row(request: SampleRequest, out: SampleOutput, b: int, row: NDArray[np.float32]) -> None:
     seen = reference.trace(row, **filters(request.plan[b]), reduction=request.reduction)
-    if request.plan[b]["draw"] == DrawMethod.RACE and seen.kept > 1:
-        _write_races(request, b, row, seen, out.tokens[b])
-    else:
-        _write_draws(request, b, seen, out.tokens[b])
+    _write_draws(request, b, row, seen, out.tokens[b])
     if out.kept_count is not None:
         out.kept_count[b] = seen.kept
     if out.logprobs is not None:
@@ -81,41 +78,38 @@ def _write_row(request: SampleRequest, out: SampleOutput, b: int, row: NDArray[n
 
 
 def _write_draws(
-    request: SampleRequest, b: int, seen: reference.Trace, tokens: NDArray[np.int64]
-) -> None:
-    kept = reference.by_token(seen)
-    for n, place in enumerate(_places(request, b, len(tokens))):
-        tokens[n] = reference.draw(*kept, reference.uniform(*place), request.reduction)
-
-
-def _write_races(
     request: SampleRequest,
     b: int,
     row: NDArray[np.float32],
     seen: reference.Trace,
     tokens: NDArray[np.int64],
 ) -> None:
-    listed = reference.is_listed(len(row), **filters(request.plan[b]))
-    race = reference.prepare(row, seen, listed)
+    race, kept = _race_of(request, b, row, seen), reference.by_token(seen)
     for n, place in enumerate(_places(request, b, len(tokens))):
-        tokens[n] = reference.draw_by_race(race, place)
+        if race is None:
+            tokens[n] = reference.draw(*kept, reference.uniform(*place), request.reduction)
+        else:
+            tokens[n] = reference.draw_by_race(race, place)
+
+
+def _race_of(
+    request: SampleRequest, b: int, row: NDArray[np.float32], seen: reference.Trace
+) -> reference.Race | None:
+    """The race of a row's draws; None for the inverse method, and where one token is kept."""
+    if request.plan[b]["draw"] != DrawMethod.RACE or seen.kept == 1:
+        return None
+    listed = reference.is_listed(len(row), **filters(request.plan[b]))
+    return reference.prepare(row, seen, listed)
 
 
 def margins(request: SampleRequest, status: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """The margin of each row's first draw; nan for a status other than OK, and for no race."""
+    """The margin of each row's first draw; nan for a status other than OK, and without a race."""
     found = np.full(len(request.plan), np.nan)
     for b in np.flatnonzero(status == reference.OK).tolist():
-        row = adjusted_row(request, b)
-        if reference.to_float32(request.plan[b]["temperature"]) == 0:
-            found[b] = reference.gap_of_top_two(row)
-            continue
+        row, temperature = adjusted_row(request, b), float(request.plan[b]["temperature"])
         seen = reference.trace(row, **filters(request.plan[b]), reduction=request.reduction)
-        if seen.kept == 1:
-            found[b] = np.inf
-        elif request.plan[b]["draw"] == DrawMethod.RACE:
-            listed = reference.is_listed(len(row), **filters(request.plan[b]))
-            race = reference.prepare(row, seen, listed)
-            found[b] = reference.explain(race, _places(request, b, 1)[0]).margin
+        race, (place,) = _race_of(request, b, row, seen), _places(request, b, 1)
+        found[b] = reference.margin(row, seen, race, place, temperature)
     return found
 
 
