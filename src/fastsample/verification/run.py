@@ -17,7 +17,6 @@ import numpy as np
 from fastsample.api.threads import threads_allowed
 from fastsample.engines import ENGINES, TENSOR_ENGINES
 from fastsample.params.ops import DrawMethod
-from fastsample.params.validation import DRAW_METHODS
 
 from . import backends, cases
 from .baselines import PLAIN, plain_checks
@@ -81,7 +80,7 @@ class Verification:
         if with_default and not self.is_worker:
             found.append(Backend(self.api, None, None, mode))
         if case is not None:
-            draw = DRAW_METHODS[case.settings["draw"]]
+            draw = DrawMethod.RACE if case.is_race else DrawMethod.INVERSE
             able = (one for one in found if draw in one.record.draws)
             found = [one for one in able if case.ops <= one.record.ops]
         return [one for one in found if mode in one.record.reductions]
