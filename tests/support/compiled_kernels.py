@@ -32,6 +32,7 @@ from fastsample.engines.triton import (
     topk_path,
 )
 from fastsample.engines.triton.launch import launch
+from fastsample.params.ops import DrawMethod
 
 KINDS = {
     **{torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.uint8: "u8"},
@@ -108,6 +109,7 @@ def draws(dtypes: list[str], vocabulary: int, top_ks: list[int]) -> Launches:
                     processors=none,
                     ops=(1, 2, 3, 4, 5, 6),
                     draws=n_draws,
+                    method=DrawMethod.INVERSE,
                     modes=(),
                     top_count=0,
                 )

@@ -27,7 +27,7 @@ from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
 from fastsample.engines.torch.batch import sample as sample_batch  # noqa: E402
 from fastsample.engines.torch.penalties import TensorProcessors  # noqa: E402
 from fastsample.engines.torch.prepare_params import FIXED  # noqa: E402
-from fastsample.params.ops import Op  # noqa: E402
+from fastsample.params.ops import DrawMethod, Op  # noqa: E402
 
 B, V = 6, 700
 ENGINE: dict[str, Any] = {"engine": "torch", "on_invalid": "mark"}
@@ -296,7 +296,9 @@ class OfTheDevice(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def full_request(ops: tuple[int, ...], of_host: torch.Tensor | None) -> TensorRequest:
+def full_request(
+    ops: tuple[int, ...], of_host: torch.Tensor | None, method: DrawMethod
+) -> TensorRequest:
     """A full request on a device without values; the numbers may be those of the host."""
 
     def there(*shape: int, dtype: Any = torch.int64) -> torch.Tensor:
@@ -319,6 +321,7 @@ def full_request(ops: tuple[int, ...], of_host: torch.Tensor | None) -> TensorRe
         processors=TensorProcessors(words, there(B, 4), bias, lists, lists, (-1, -3, 5)),
         ops=ops,
         draws=2,
+        method=method,
         modes=MODES,
         top_count=3,
     )
@@ -330,12 +333,15 @@ CHAINS = (USUAL_OPS, (4, 1, 2, 3), (1,), (), (7, 1, 2, 3, 4, 8, 5, 6), (8, 2, 1,
 
 @pytest.mark.parametrize("ops", CHAINS, ids=str)
 @pytest.mark.parametrize("top_k", [None, 50, 1, 0])
-def test_no_synchronisation_with_the_host(ops: tuple[int, ...], top_k: int | None) -> None:
+@pytest.mark.parametrize("method", [DrawMethod.INVERSE, DrawMethod.RACE])
+def test_no_synchronisation_with_the_host(
+    ops: tuple[int, ...], top_k: int | None, method: DrawMethod
+) -> None:
     """By numbers of the device, and by numbers of the host: for every path."""
     numbers = {**NUMBERS, Op.COUNT: top_k}
     row = [1.1, 0.1, 0.1, 0.8, 1.0, *(numbers[Op(op)] for op in ops)]
     of_host = None if top_k is None else torch.tensor([row] * B, dtype=torch.float64)
-    request = full_request(ops, of_host)
+    request = full_request(ops, of_host, method)
     with OfTheDevice() as watch:
         output = sample_batch(request)
     assert watch.count > 100
@@ -407,6 +413,7 @@ def arguments(top_k: int = 50, **changes: Any) -> tuple[Any, ...]:
         "scopes": [-1, -3, -3],
         "ops": list(USUAL_OPS),
         "draws": 1,
+        "method": int(DrawMethod.INVERSE),
         "modes": [],
         "top_count": 0,
         "engine": "torch",
@@ -420,6 +427,7 @@ def arguments(top_k: int = 50, **changes: Any) -> tuple[Any, ...]:
         {},
         {"modes": list(MODES), "top_count": 3, "bad": torch.zeros(B) > 0},
         {"draws": 3, "top_k": 0, "mask": torch.ones(1, V) > 0},
+        {"draws": 3, "top_k": 0, "method": int(DrawMethod.RACE)},
     ],
 )
 @pytest.mark.parametrize("engine", ["torch", pytest.param("triton", marks=without_triton)])

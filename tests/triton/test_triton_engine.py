@@ -49,7 +49,7 @@ from fastsample.engines.triton import (  # noqa: E402
     prepare_params,
     topk_path,
 )
-from fastsample.params.ops import Op  # noqa: E402
+from fastsample.params.ops import DrawMethod, Op  # noqa: E402
 from fastsample.params.table import STAGES  # noqa: E402
 
 TRITON = Engine("triton")
@@ -320,6 +320,7 @@ def request_of(
         processors=processors,
         ops=ops,
         draws=2,
+        method=DrawMethod.INVERSE,
         modes=() if processors.are_none else MODES,
         top_count=3,
     )

@@ -37,7 +37,7 @@ from fastsample.engines.triton import (  # noqa: E402
 )
 from fastsample.engines.triton.launch import bits_of  # noqa: E402
 from fastsample.engines.triton.param_table import COLUMNS, make_buffers  # noqa: E402
-from fastsample.params.ops import Op  # noqa: E402
+from fastsample.params.ops import DrawMethod, Op  # noqa: E402
 from fastsample.params.table import MAX_STAGES  # noqa: E402
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -75,6 +75,7 @@ def request_of(
         processors=TensorProcessors(None, None, None, None, None, (-1, -3, -3)),
         ops=from_numpy.ops_of(plan),
         draws=draws,
+        method=DrawMethod.INVERSE,
         modes=(),
         top_count=0,
     )

@@ -22,6 +22,7 @@ from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.engines.torch.batch import TensorOutput, TensorRequest
 from fastsample.engines.torch.engine import require_exact
 from fastsample.engines.torch.from_numpy import (
+    method_of,
     numbers_of,
     ops_of,
     processors_of,
@@ -141,7 +142,7 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
     wanted = parse_logprobs(arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary)
     draws, stages = parse_draws(arguments["n"], wanted, margin=False), arguments["stages"]
     values = {name: arguments[name] for name in (*CHOICES, *_RNG_POSITION)}
-    tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    tensors = {name: values[name] for name in _PARAMETERS if isinstance(values[name], Tensor)}
     for name, value in tensors.items():
         check_numbers(_PARAMETERS[name], value, n_rows)
     plan, marked = _host_plan(n_rows, values, tensors, stages, draws)
@@ -179,6 +180,7 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
         processors,
         ops_of(plan),
         draws,
+        method_of(plan),
         wanted.modes if wanted else (),
         wanted.top_count if wanted else 0,
     )

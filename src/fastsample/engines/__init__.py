@@ -78,6 +78,7 @@ ENGINES = {
             "install '.[torch]' in fastsample's source folder)",
             requires=("torch",),
             package="torch",
+            draws=(DrawMethod.INVERSE, DrawMethod.RACE),
             reductions=("exact",),
             takes_tensors=True,
         ),

@@ -25,8 +25,12 @@ LIMIT = 32768
 """Arrivals of the tail that are looked at."""
 
 LEVEL_BITS = 47
-_LISTED_COUNT, _LISTED_SHARE = 128, 0.5
-_NO_EFFECT = 2.0**-60  # shares up to this one keep every token
+LISTED_COUNT, LISTED_SHARE = 128, 0.5
+"""The least top_k and top_p that act and do not list a row."""
+
+NO_EFFECT = 2.0**-60
+"""The largest share at which the ops THRESHOLD, of a total and of a top share keep all."""
+
 _FIRST_LOOK = 128
 
 # ---------------------------------------------------------------- 1: listed or not
@@ -38,7 +42,7 @@ def _acts(op: Op, v: float, size: int) -> bool:
         return 0 < v < size
     if op in (Op.MASS, Op.BAND):
         return v != 1.0
-    return v > (0.0 if op is Op.THRESHOLD_OF_DEVIATION else _NO_EFFECT)
+    return v > (0.0 if op is Op.THRESHOLD_OF_DEVIATION else NO_EFFECT)
 
 
 def is_listed(
@@ -63,9 +67,7 @@ def is_listed(
             if is_filtered and v != 1.0:
                 return True
         elif _acts(op, v, size):
-            is_short = (op is Op.COUNT and v < _LISTED_COUNT) or (
-                op is Op.MASS and v < _LISTED_SHARE
-            )
+            is_short = (op is Op.COUNT and v < LISTED_COUNT) or (op is Op.MASS and v < LISTED_SHARE)
             if is_short or op is Op.BAND:
                 return True
             is_filtered = True

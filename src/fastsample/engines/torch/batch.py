@@ -8,13 +8,16 @@ import torch
 from torch import Tensor
 
 from fastsample.engines.reference.rows import EMPTY, INVALID, OK, require_rounding_to_nearest
+from fastsample.params.ops import DrawMethod
 
 from .draw import uniform_words
 from .full_vocab_path import AllTokens
+from .listing import listing_of
 from .logprobs import Drawn, logprobs
 from .ordinal import Rows, read, rows_of
 from .penalties import TensorProcessors, process
 from .prepare_params import Chain, RowParams, chain_of, copy_column, prepare_params
+from .race import RaceRequest, draw_by_race
 from .select import KeptSet, RowTokens, select
 from .topk_path import TopTokens
 
@@ -44,6 +47,8 @@ class TensorRequest(NamedTuple):
         What each stage does, by `Op`.
     draws : int
         Tokens of each row, on as many streams.
+    method : DrawMethod
+        How they are drawn.
     modes : tuple of str
         For which log-probabilities are computed.
     top_count : int
@@ -59,6 +64,7 @@ class TensorRequest(NamedTuple):
     processors: TensorProcessors
     ops: tuple[int, ...]
     draws: int
+    method: DrawMethod
     modes: tuple[str, ...]
     top_count: int
 
@@ -118,6 +124,22 @@ def kept_sets(request: TensorRequest) -> tuple[Rows, KeptSet, Tensor]:
     return rows, select(row_tokens(rows, chain), chain, params), status_of(rows, request.bad)
 
 
+def _draw(
+    request: TensorRequest, rows: Rows, tokens: RowTokens, kept: KeptSet
+) -> tuple[Tensor, Tensor]:
+    """Draw from kept sets: tokens of shape (B, n), and W of shape (B, 1)."""
+    if isinstance(tokens, TopTokens) and tokens.count == 1:
+        return tokens.only(request.draws)
+    _, vocabulary, numbers, host_numbers, rng_position, *_ = request
+    device = rows.top.device
+    if request.method == DrawMethod.INVERSE:
+        return tokens.draw(kept, uniform_words(rng_position, request.draws, device))
+    listing = listing_of(numbers, host_numbers, request.ops, vocabulary, device)
+    needs_total = "processed" in request.modes
+    how = RaceRequest(vocabulary, rng_position, request.draws, listing, needs_total)
+    return draw_by_race(rows, tokens, kept, how)
+
+
 def sample(request: TensorRequest) -> TensorOutput:
     """Draw for every row.
 
@@ -133,11 +155,7 @@ def sample(request: TensorRequest) -> TensorOutput:
     is_bad = status != OK
     tokens = row_tokens(rows, chain)
     kept = select(tokens, chain, params)
-    if isinstance(tokens, TopTokens) and tokens.count == 1:
-        drawn, total = tokens.only(request.draws)
-    else:
-        words = uniform_words(request.rng_position, request.draws, request.values.device)
-        drawn, total = tokens.draw(kept, words)
+    drawn, total = _draw(request, rows, tokens, kept)
     found = Drawn(drawn, kept, total, is_bad)
     result = logprobs(raw, rows, found, params, request.modes, request.top_count)
     return TensorOutput(

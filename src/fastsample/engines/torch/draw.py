@@ -8,17 +8,48 @@ from torch import Tensor
 from .int64_math import mul_high
 
 WORD = 0xFFFFFFFF
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_MULTIPLIERS = (0xCD9E8D57 - 2**32, 0xD2511F53 - 2**32)
+"""Those of the third and the first word, less 2**32: their products with a word fit in int64."""
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
+
+Words = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Four random words, int64 tensors of one shape with values below 2**32."""
+
+
+def words(seed: Tensor, position: Tensor, stream: Tensor, last: Tensor) -> Words:
+    """Random words of Philox4x32-10; `last` is the counter's last word: purpose + 256 * index.
+
+    `seed` and `position` hold 64 bits in int64; shapes of one number of axes broadcast.
+
+    Examples
+    --------
+    >>> zero = torch.zeros(1, dtype=torch.int64)
+    >>> [hex(int(word)) for word in words(zero, zero, zero, zero)]
+    ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
+    multipliers, weyl = (
+        torch.stack([seed.new_full((1,) * seed.ndim, one) for one in pair])
+        for pair in (_MULTIPLIERS, _WEYL)
+    )
+    rounds = torch.arange(_ROUNDS, device=seed.device).view(-1, *[1] * weyl.ndim)
+    keys = (torch.stack([seed & WORD, (seed >> 32) & WORD]) + weyl * rounds).bitwise_and_(WORD)
+    _, position, stream, last = torch.broadcast_tensors(seed, position, stream, last)
+    # The words that are multiplied, and those that are not.
+    even = torch.stack([position & WORD, stream])
+    odd = torch.stack([(position >> 32) & WORD, last])
+    for key in keys.unbind():
+        even = even.flip(0)
+        product = even * multipliers
+        even = (product >> 32).add_(even).bitwise_xor_(odd).bitwise_xor_(key)
+        odd = product.bitwise_and_(WORD)
+    return even[0], odd[0], even[1], odd[1]
 
 
 def uniform(
     seed: Tensor, position: Tensor, stream: Tensor, purpose: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """High and low word of U: Philox4x32-10, as `reference.uniform`.
-
-    `seed` and `position` hold 64 bits in int64; shapes broadcast.
+    """High and low word of U, as `reference.uniform`; shapes as for `words`.
 
     Examples
     --------
@@ -26,33 +57,21 @@ def uniform(
     >>> [hex(int(word)) for word in uniform(zero, zero, zero)]
     ['0xe169c58d', '0x6627e8d5']
     """
-    seed, position, stream = torch.broadcast_tensors(seed, position, stream)
-    multipliers, weyl = (
-        torch.stack([torch.full_like(seed, one) for one in pair]) for pair in (_MULTIPLIERS, _WEYL)
-    )
-    # In halves of 16 bits: a word times a half stays below 2**48.
-    upper_half, lower_half = multipliers >> 16, multipliers & 0xFFFF
-    key = torch.stack([seed & WORD, (seed >> 32) & WORD])
-    # The words that are multiplied, and those that are not.
-    even = torch.stack([position & WORD, stream])
-    odd = torch.stack([(position >> 32) & WORD, torch.full_like(stream, purpose)])
-    for _ in range(_ROUNDS):
-        upper = even * upper_half
-        lower = even * lower_half + ((upper & 0xFFFF) << 16)
-        high = ((upper >> 16) + (lower >> 32)).flip(0)
-        even, odd = high ^ odd ^ key, (lower & WORD).flip(0)
-        key = (key + weyl) & WORD
-    return odd[0], even[0]
+    low, high, _, _ = words(seed, position, stream, torch.full_like(stream, purpose))
+    return high, low
 
 
-def uniform_words(rng_position: Tensor, draws: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def uniform_words(
+    rng_position: Tensor, draws: int, device: torch.device, purpose: int = 0
+) -> tuple[Tensor, Tensor]:
     """The words of U of every draw, of shape (B, draws), computed where the positions are.
 
     `rng_position` has shape (B, 3): seed, position, stream.
     """
     seed, position, stream = rng_position.unsqueeze(2).unbind(1)
     streams = stream + torch.arange(draws, device=stream.device)
-    high, low = (word.to(device, non_blocking=True) for word in uniform(seed, position, streams))
+    found = uniform(seed, position, streams, purpose)
+    high, low = (word.to(device, non_blocking=True) for word in found)
     return high, low
 
 

@@ -22,6 +22,7 @@ from fastsample.params.table import PENALTY_SCOPES
 from . import batch, softmax
 from .batch import TensorOutput, TensorRequest
 from .from_numpy import (
+    method_of,
     numbers_of,
     ops_of,
     processors_of,
@@ -35,7 +36,7 @@ from .penalties import TensorProcessors
 from .prepare_params import FIXED, prepare_params
 
 _LOGITS_AT_ONCE = 2**20
-_SHARED = ("ops", *(scope.name for scope in PENALTY_SCOPES))
+_SHARED = ("ops", "draw", *(scope.name for scope in PENALTY_SCOPES))
 """The fields of a plan that all rows of a batch must share."""
 
 
@@ -159,6 +160,7 @@ def _part(
         processors_of(request.processors, rows, scopes_of(plan)),
         ops_of(plan),
         draws,
+        method_of(plan),
         modes,
         top_count,
     )

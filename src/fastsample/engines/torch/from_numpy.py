@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fastsample.engines import contract
+from fastsample.params.ops import DrawMethod
 from fastsample.params.table import PENALTY_SCOPES, RNG_POSITION
 
 from .penalties import TensorProcessors
@@ -30,6 +31,11 @@ def tensor_of(array: NDArray[Any]) -> Tensor:
 def ops_of(plan: NDArray[np.void]) -> tuple[int, ...]:
     """What the stages of a plan do, which must be the same for all its rows."""
     return tuple(bytes(plan["ops"][0])) if len(plan) else ()
+
+
+def method_of(plan: NDArray[np.void]) -> DrawMethod:
+    """How the rows of a plan are drawn, which must be the same for all."""
+    return DrawMethod(int(plan["draw"][0])) if len(plan) else DrawMethod.INVERSE
 
 
 def numbers_of(plan: NDArray[np.void]) -> NDArray[np.float64]:

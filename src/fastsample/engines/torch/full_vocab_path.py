@@ -10,7 +10,7 @@ from torch import Tensor
 from .draw import first_above
 from .int64_math import nucleus_target
 from .mass import Scaling, exponent2, masses
-from .ordinal import BLOCK, Rows, logits_of, ordinals, tokens_of
+from .ordinal import BLOCK, Rows, logits_of, ordinals, sort_keys, tokens_of, top_tokens
 from .select import KeptSet, RowTokens
 from .threshold_search import search
 
@@ -20,20 +20,39 @@ class AllTokens(RowTokens):
 
     def __init__(self, rows: Rows) -> None:
         super().__init__(rows.logits, rows.top)
+        self._rows = rows
+        self._end: Tensor | None = None
         self._scaling: Scaling | None = None
 
     @cached_property
     def _ordinals(self) -> Tensor:
         return ordinals(self.logits)
 
+    def _cut(self, kept: KeptSet) -> tuple[Tensor, Tensor]:
+        """The ordinal of a kept set's last token, and how many tokens are above it."""
+        if self._end is not kept.end:
+            one = torch.ones((), dtype=torch.int64, device=kept.end.device)
+            weights = one.expand_as(self._ordinals)
+            self._end = kept.end
+            self._found = search(self._ordinals, weights, kept.end.clamp_min(1))
+        return self._found
+
+    def first(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return the first tokens of the rows in section 3's order, and their logits."""
+        return top_tokens(self._rows, count)
+
+    def last_key(self, kept: KeptSet) -> Tensor:
+        """Return the sort key of a kept set's last token."""
+        ordinal, above = self._cut(kept)
+        running = (self._ordinals == ordinal).cumsum(1)
+        token = (running < kept.end - above).sum(1, keepdim=True)
+        return sort_keys(logits_of(ordinal), token)
+
     def is_kept(self, kept: KeptSet) -> Tensor:
         """Return which tokens are in a kept set."""
         if kept.end is self.all.end:
             return self.logits > -torch.inf
-        one = torch.ones((), dtype=torch.int64, device=kept.end.device)
-        ordinal, above = search(
-            self._ordinals, one.expand_as(self._ordinals), kept.end.clamp_min(1)
-        )
+        ordinal, above = self._cut(kept)
         ties = self._ordinals == ordinal
         in_prefix = (self._ordinals > ordinal) | (ties & (ties.cumsum(1) <= kept.end - above))
         # Only tokens above the top logit precede the kept set.

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fastsample.params.ops import DrawMethod
+
 from .batch import TensorOutput, TensorRequest, sample
 from .logprobs import empty_logprobs
 from .penalties import TensorProcessors
@@ -19,8 +21,8 @@ from .penalties import TensorProcessors
 _SCHEMA = (
     "(Tensor values, SymInt vocabulary, Tensor numbers, Tensor? host_numbers, Tensor rng_position, "
     "Tensor? bad, Tensor? mask, Tensor? bias_tokens, Tensor? bias, Tensor? prompt, "
-    "Tensor? output, int[] scopes, int[] ops, SymInt draws, str[] modes, SymInt top_count, "
-    "str engine) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    "Tensor? output, int[] scopes, int[] ops, SymInt draws, int method, str[] modes, "
+    "SymInt top_count, str engine) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -32,6 +34,7 @@ def _arguments(request: TensorRequest) -> tuple[Any, ...]:
         list(request.processors.scopes),
         list(request.ops),
         request.draws,
+        int(request.method),
         list(request.modes),
         request.top_count,
     )
@@ -39,10 +42,18 @@ def _arguments(request: TensorRequest) -> tuple[Any, ...]:
 
 def _request(arguments: tuple[Any, ...]) -> TensorRequest:
     """The request of these arguments."""
-    *tensors, scopes, ops, draws, modes, top_count = arguments
+    *tensors, scopes, ops, draws, method, modes, top_count = arguments
     processors = TensorProcessors._make((*tensors[6:], tuple(scopes)))
     return TensorRequest._make(
-        (*tensors[:6], processors, tuple(ops), draws, tuple(modes), top_count)
+        (
+            *tensors[:6],
+            processors,
+            tuple(ops),
+            draws,
+            DrawMethod(method),
+            tuple(modes),
+            top_count,
+        )
     )
 
 

@@ -30,11 +30,14 @@ class KeptSet(NamedTuple):
         How many tokens precede its first, and its last with it.
     scaling : Scaling
         Of its masses: m is its largest logit.
+    least_y : float32
+        The largest threshold of the filters; -inf without one.
     """
 
     begin: Tensor
     end: Tensor
     scaling: Scaling
+    least_y: Tensor
 
     @property
     def count(self) -> Tensor:
@@ -57,7 +60,16 @@ class RowTokens(ABC):
         self.logits = logits
         finite = (logits > -torch.inf).sum(1, keepdim=True)
         scaling = Scaling(top, torch.full_like(top, SCALE_OF_ONE))
-        self.all = KeptSet(torch.zeros_like(finite), finite, scaling)
+        least_y = torch.full_like(top, -torch.inf)
+        self.all = KeptSet(torch.zeros_like(finite), finite, scaling, least_y)
+
+    @abstractmethod
+    def first(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return the first tokens of the rows in section 3's order, and their logits."""
+
+    @abstractmethod
+    def last_key(self, kept: KeptSet) -> Tensor:
+        """Return the sort key of a kept set's last token: int64 of shape (B, 1)."""
 
     @abstractmethod
     def is_kept(self, kept: KeptSet) -> Tensor:
@@ -92,9 +104,10 @@ def select(tokens: RowTokens, chain: Chain, params: RowParams) -> KeptSet:
         elif op == Op.BAND:
             kept = _band(tokens, kept, params.stages[place], params.min_keep)
         else:
-            end = _end(tokens, kept, op, params.stages[place])
+            end, least_y = _end(tokens, kept, op, params.stages[place])
             least = torch.minimum(kept.end, kept.begin + params.min_keep)
-            kept = kept._replace(end=torch.maximum(torch.minimum(kept.end, end), least))
+            end = torch.maximum(torch.minimum(kept.end, end), least)
+            kept = kept._replace(end=end, least_y=least_y)
     if not chain.greedy:
         return kept
     kept = kept._replace(end=kept.end.masked_fill(params.is_greedy, 1))
@@ -105,15 +118,16 @@ def select(tokens: RowTokens, chain: Chain, params: RowParams) -> KeptSet:
     return kept._replace(begin=begin, scaling=Scaling(top, kept.scaling.scale))
 
 
-def _end(tokens: RowTokens, kept: KeptSet, op: int, number: Tensor) -> Tensor:
-    """Where a filter that keeps a prefix ends; `min_keep` is not looked at."""
+def _end(tokens: RowTokens, kept: KeptSet, op: int, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Where a filter that keeps a prefix ends, and `least_y`; `min_keep` is not looked at."""
     if op == Op.COUNT:
-        return kept.begin + number
+        return kept.begin + number, kept.least_y
     if op == Op.MASS:
         nucleus = tokens.nucleus_end(kept, number.clamp_min(0))
-        return torch.where(number >= 0, nucleus, kept.end)
+        return torch.where(number >= 0, nucleus, kept.end), kept.least_y
     threshold = _threshold(tokens, kept, op, number).to(torch.float32).clamp_max_(_BELOW_ZERO)
-    return (tokens.exponent2(kept) >= threshold).sum(1, keepdim=True)
+    end = (tokens.exponent2(kept) >= threshold).sum(1, keepdim=True)
+    return end, torch.maximum(kept.least_y, threshold)
 
 
 def _threshold(tokens: RowTokens, kept: KeptSet, op: int, number: Tensor) -> Tensor:
@@ -151,7 +165,7 @@ def _band(tokens: RowTokens, kept: KeptSet, share: Tensor, min_keep: Tensor) -> 
     top = tokens.logits.masked_fill(~is_near, -torch.inf).amax(1, keepdim=True)
     begin = (tokens.logits > top).sum(1, keepdim=True)
     end = begin + is_near.sum(1, keepdim=True)
-    return KeptSet(begin, end, Scaling(top, kept.scaling.scale))
+    return kept._replace(begin=begin, end=end, scaling=Scaling(top, kept.scaling.scale))
 
 
 def _center(y: Tensor, mass: Tensor, total: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from fastsample.engines.reference.mass import TOP_MASS_BITS
 
 from .draw import first_above
 from .int64_math import nucleus_target
-from .ordinal import Rows, top_tokens
+from .ordinal import Rows, sort_keys, top_tokens
 from .select import KeptSet, RowTokens
 
 
@@ -17,9 +17,21 @@ class TopTokens(RowTokens):
     """The first `count` tokens of each row, sorted. No stage needs to count beyond them."""
 
     def __init__(self, rows: Rows, count: int) -> None:
+        self._rows = rows
         self.count = min(count, rows.logits.shape[1])
         self._tokens, logits = top_tokens(rows, self.count)
         super().__init__(logits, rows.top)
+
+    def first(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return the first tokens of the rows in section 3's order, and their logits."""
+        if count > self.count:
+            return top_tokens(self._rows, count)
+        return self._tokens[:, :count], self.logits[:, :count]
+
+    def last_key(self, kept: KeptSet) -> Tensor:
+        """Return the sort key of a kept set's last token."""
+        at = (kept.end - 1).clamp_(0, self.count - 1)
+        return sort_keys(self.logits.gather(1, at), self._tokens.gather(1, at))
 
     def is_kept(self, kept: KeptSet) -> Tensor:
         """Return which tokens are in a kept set."""
