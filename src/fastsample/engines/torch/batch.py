@@ -12,7 +12,7 @@ from fastsample.params.ops import DrawMethod
 
 from .draw import uniform_words
 from .full_vocab_path import AllTokens
-from .listing import listing_of
+from .listing import Listing, is_listed, listing_of
 from .logprobs import Drawn, logprobs
 from .ordinal import Rows, read, rows_of
 from .penalties import TensorProcessors, process
@@ -69,9 +69,19 @@ class TensorRequest(NamedTuple):
     top_count: int
 
     @property
+    def known_numbers(self) -> Tensor | None:
+        """The numbers that the host has; None without any."""
+        return self.numbers if self.numbers.is_cpu else self.host_numbers
+
+    @property
     def chain(self) -> Chain:
         """The stages that may act, from the numbers that the host has."""
-        return chain_of(self.ops, self.numbers if self.numbers.is_cpu else self.host_numbers)
+        return chain_of(self.ops, self.known_numbers)
+
+    @property
+    def listing(self) -> Listing:
+        """Which rows are listed in a race, from the numbers that the host has."""
+        return listing_of(self.known_numbers, self.ops, self.vocabulary)
 
     @property
     def params(self) -> RowParams:
@@ -130,13 +140,19 @@ def _draw(
     """Draw from kept sets: tokens of shape (B, n), and W of shape (B, 1)."""
     if isinstance(tokens, TopTokens) and tokens.count == 1:
         return tokens.only(request.draws)
-    _, vocabulary, numbers, host_numbers, rng_position, *_ = request
     device = rows.top.device
     if request.method == DrawMethod.INVERSE:
-        return tokens.draw(kept, uniform_words(rng_position, request.draws, device))
-    listing = listing_of(numbers, host_numbers, request.ops, vocabulary, device)
-    needs_total = "processed" in request.modes
-    how = RaceRequest(vocabulary, rng_position, request.draws, listing, needs_total)
+        words = uniform_words(request.rng_position, request.draws, device)
+        return tokens.draw(kept, words)
+    listed = is_listed(request.numbers, request.ops, request.vocabulary)
+    how = RaceRequest(
+        request.vocabulary,
+        request.rng_position,
+        request.draws,
+        request.listing,
+        copy_column(listed, device),
+        "processed" in request.modes,
+    )
     return draw_by_race(rows, tokens, kept, how)
 
 

@@ -11,26 +11,23 @@ from fastsample.engines.reference.race import LISTED_COUNT, LISTED_SHARE, NO_EFF
 from fastsample.params.ops import Op
 
 from .mass import to_float32
-from .prepare_params import ALL, FIXED, TEMPERATURE, copy_column
+from .prepare_params import ALL, FIXED, TEMPERATURE
 
 
 class Listing(NamedTuple):
-    """Which rows of a batch are listed, and what the host knows of it.
+    """What the host knows of the rows of a batch that are listed.
 
     Attributes
     ----------
-    is_listed : bool tensor of shape (B, 1)
     some, all : bool
         Whether a row may be listed, and whether every row is.
-    heads : int
-        How many tokens above C, which thresholds do not keep, a row may keep; `prepare_params.ALL`
-        where the host does not know.
+    min_keep : int
+        The most that a row has of it; `prepare_params.ALL` where the host does not know.
     """
 
-    is_listed: Tensor
     some: bool
     all: bool
-    heads: int
+    min_keep: int
 
 
 def is_listed(numbers: Tensor, ops: tuple[int, ...], vocabulary: int) -> Tensor:
@@ -69,24 +66,15 @@ def _acts(op: int, v: Tensor, vocabulary: int) -> Tensor:
     return v > (0.0 if op == Op.THRESHOLD_OF_DEVIATION else NO_EFFECT)
 
 
-def listing_of(
-    numbers: Tensor,
-    host_numbers: Tensor | None,
-    ops: tuple[int, ...],
-    vocabulary: int,
-    device: torch.device,
-) -> Listing:
-    """Find the rows that are listed, on a device; the numbers are those of a `TensorRequest`."""
-    found = is_listed(numbers, ops, vocabulary)
-    known = numbers if numbers.is_cpu else host_numbers
-    some, every, heads = True, False, ALL
-    if known is not None:
-        # The value of a temperature before all filters lists nothing.
-        first = len(FIXED) + (ops[:1] == (Op.SCALE,))
-        if not bool(known[:, first:].isnan().any()):
-            on_host = is_listed(known, ops, vocabulary)
-            some, every = bool(on_host.any()), bool(on_host.all())
-        min_keep = known[:, TEMPERATURE + 1]
-        if not bool(min_keep.isnan().any()):
-            heads = int(min_keep.clamp_max(ALL).max()) if len(min_keep) else 1
-    return Listing(copy_column(found, device), some, every, heads)
+def listing_of(numbers: Tensor | None, ops: tuple[int, ...], vocabulary: int) -> Listing:
+    """Find what the host knows, from numbers of the CPU as `prepare_params.chain_of` has them."""
+    if numbers is None or not len(numbers):
+        return Listing(True, False, ALL)
+    some, every = True, False
+    # The value of a temperature before all filters lists nothing.
+    first = len(FIXED) + (ops[:1] == (Op.SCALE,))
+    if not bool(numbers[:, first:].isnan().any()):
+        found = is_listed(numbers, ops, vocabulary)
+        some, every = bool(found.any()), bool(found.all())
+    min_keep = float(numbers[:, TEMPERATURE + 1].nan_to_num(nan=ALL).max())
+    return Listing(some, every, int(min(min_keep, ALL)))

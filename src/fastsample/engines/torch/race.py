@@ -46,6 +46,7 @@ class RaceRequest(NamedTuple):
     draws : int
         Of each row, on as many streams.
     listing : Listing
+    is_listed : bool tensor of shape (B, 1)
     needs_total : bool
         Whether W is asked for.
     """
@@ -54,6 +55,7 @@ class RaceRequest(NamedTuple):
     rng_position: Tensor
     draws: int
     listing: Listing
+    is_listed: Tensor
     needs_total: bool
 
 
@@ -71,7 +73,7 @@ def draw_by_race(
     total = torch.zeros_like(kept.end)
     if not listing.all:
         draws = draws._replace(bound=time)
-        by_tail = _first_of_tail(race, draws, listing.is_listed)
+        by_tail = _first_of_tail(race, draws, request.is_listed)
         shape = (len(kept.end), request.draws)
         first, by_tail = first.view(shape), by_tail.view(shape)
         first = torch.where(by_tail >= 0, by_tail, first)
@@ -130,7 +132,7 @@ def _prepare(rows: Rows, tokens: RowTokens, kept: KeptSet, request: RaceRequest)
     n_clocked = enough
     if not listing.some:
         all_are_c = kept.least_y is tokens.all.least_y
-        n_clocked = min(enough, max(1, most, 1 if all_are_c else listing.heads))
+        n_clocked = min(enough, max(1, most, 1 if all_are_c else listing.min_keep))
     # The last kept token is at hand where a list has them all.
     lengths = [n for n in (n_clocked, enough if enough < size else 0) if n <= MAX_TOPK]
     top = tokens.first(min(size, max([most + 1, *lengths])))
@@ -138,7 +140,7 @@ def _prepare(rows: Rows, tokens: RowTokens, kept: KeptSet, request: RaceRequest)
     last_key = None
     if not listing.all and kept.end is not tokens.all.end:
         last_key = _key_of_last(top, kept) if enough <= top[1].shape[1] else tokens.last_key(kept)
-    floor = (torch.ones_like(q) << q).masked_fill_(listing.is_listed, 0)
+    floor = (torch.ones_like(q) << q).masked_fill_(request.is_listed, 0)
     clocked = _clocked(tokens, kept, top, n_clocked, floor)
     return _Race(rows.logits, request.vocabulary, v, kept.scaling, last_key, q, clocked)
 
