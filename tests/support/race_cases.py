@@ -55,6 +55,26 @@ def random_race_settings(rng: Rng, size: int) -> dict[str, Any]:
     return {"temperature": temperature, **settings, "stages": stages}
 
 
+def random_race_batch(rng: Rng, n_rows: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Rows of one size and one chain, each with values of its own, some of them off."""
+    size = pick(rng, SIZES)
+    rows = np.stack([make_race_row(rng, pick(rng, KINDS), size) for _ in range(n_rows)])
+    each_row = [random_race_settings(rng, size) for _ in range(n_rows)]
+    stages = each_row[0].pop("stages")
+    off = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "epsilon_cutoff": 0.0, "min_keep": 1}
+    names = {name for settings in each_row for name in settings} - {"stages"}
+    settings = {name: [one.get(name, off.get(name)) for one in each_row] for name in names}
+    seed, position = rng.integers(0, 2**64, (2, n_rows), dtype=np.uint64)
+    stream = rng.integers(2**32 - 3, size=n_rows)
+    return rows, {
+        **settings,
+        "stages": stages,
+        "seed": seed,
+        "position": position,
+        "stream": stream,
+    }
+
+
 def random_place(rng: Rng) -> reference.Place:
     seed, position = (int(word) for word in rng.integers(0, 2**64, 2, dtype=np.uint64))
     return reference.Place(seed, position, int(rng.integers(2**32)))

@@ -18,8 +18,8 @@ from fastsample.params.ops import DrawMethod
 from fastsample.params.table import BY_NAME
 from tests.support.case_loop import each
 from tests.support.engines import Engine, differing, make_output, make_plan, make_request
-from tests.support.race_cases import KINDS, SIZES, make_race_row, race_of, random_race_settings
-from tests.support.random_rows import Rng, pick
+from tests.support.race_cases import KINDS, make_race_row, race_of, random_race_batch
+from tests.support.random_rows import pick
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -72,26 +72,6 @@ def compare(
 # ---------------------------------------------------------------- random cases
 
 
-def random_batch(rng: Rng, n_rows: int) -> tuple[np.ndarray, dict[str, Any]]:
-    """Rows of one size and one chain, each with values of its own, some of them off."""
-    size = pick(rng, SIZES)
-    rows = np.stack([make_race_row(rng, pick(rng, KINDS), size) for _ in range(n_rows)])
-    each_row = [random_race_settings(rng, size) for _ in range(n_rows)]
-    stages = each_row[0].pop("stages")
-    off = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "epsilon_cutoff": 0.0, "min_keep": 1}
-    names = {name for settings in each_row for name in settings} - {"stages"}
-    settings = {name: [one.get(name, off.get(name)) for one in each_row] for name in names}
-    seed, position = rng.integers(0, 2**64, (2, n_rows), dtype=np.uint64)
-    stream = rng.integers(2**32 - 3, size=n_rows)
-    return rows, {
-        **settings,
-        "stages": stages,
-        "seed": seed,
-        "position": position,
-        "stream": stream,
-    }
-
-
 @pytest.mark.parametrize(
     "n_batches", [250, pytest.param(5_000, marks=pytest.mark.nightly)], ids=["2000", "40k"]
 )
@@ -99,7 +79,7 @@ def test_random_cases(n_batches: int) -> None:
     """Of 8 rows with two draws each: batches of listed rows, of others, and of both."""
     rng = np.random.default_rng(n_batches)
     for _ in range(n_batches):
-        rows, settings = random_batch(rng, 8)
+        rows, settings = random_race_batch(rng, 8)
         compare(rows, modes=MODES if rng.random() < 0.2 else (), **settings)
 
 
@@ -108,7 +88,7 @@ def test_random_cases_as_on_a_device(knows: bool) -> None:
     """No value is read: all arrivals of the tail, all clocks of rows that may be listed."""
     rng = np.random.default_rng(91)
     for _ in range(12):
-        rows, settings = random_batch(rng, 4)
+        rows, settings = random_race_batch(rng, 4)
         expected = compare(rows, **settings)
         request = part_of(rows, 2, **settings)
         host = request.numbers.clone() if knows else None

@@ -93,7 +93,7 @@ def table_of(params: RowParams, rng_position: torch.Tensor) -> torch.Tensor:
         torch.zeros_like(params.is_greedy),
         rng_position,
         *stages,
-        torch.zeros((len(rng_position), MAX_STAGES - len(stages))),
+        torch.zeros((len(rng_position), MAX_STAGES - len(stages) + 1)),
     ]
     return torch.cat([part.to(torch.int64) for part in parts], 1).to(DEVICE)
 

@@ -76,7 +76,7 @@ def write_uniforms(out, seeds, positions, streams, size, block: tl.constexpr):
     seed = tl.load(seeds + at, mask=at < size, other=0)
     position = tl.load(positions + at, mask=at < size, other=0)
     stream = tl.load(streams + at, mask=at < size, other=0)
-    tl.store(out + at, draw.uniform(seed, position, stream).to(tl.int64), mask=at < size)
+    tl.store(out + at, draw.uniform(seed, position, stream, 0).to(tl.int64), mask=at < size)
 
 
 @triton.jit

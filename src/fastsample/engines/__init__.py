@@ -89,6 +89,7 @@ ENGINES = {
             "install torch triton (or leave `engine` out)",
             requires=("torch", "triton"),
             package="triton",
+            draws=(DrawMethod.INVERSE, DrawMethod.RACE),
             ops=ALL_OPS - {Op.THRESHOLD_OF_DEVIATION, Op.BAND},
             reductions=("exact",),
             survives_fork=False,

@@ -11,7 +11,7 @@ from fastsample.engines.torch.logprobs import Drawn, empty_logprobs, logprobs
 from fastsample.engines.torch.mass import SCALE_OF_ONE, Scaling
 from fastsample.engines.torch.prepare_params import Chain
 from fastsample.engines.torch.select import KeptSet
-from fastsample.params.ops import Op
+from fastsample.params.ops import DrawMethod, Op
 
 from . import full_vocab_path, topk_path
 from .block_max import find_block_max
@@ -50,6 +50,13 @@ def draw(request: TensorRequest, logits: torch.Tensor, chain: Chain) -> DrawBuff
     values = bits_of(logits)
     block_max = find_block_max(values, request.vocabulary)
     out = make_buffers(len(logits), request.draws, logits.device)
-    path = topk_path if 0 < chain.topk <= topk_path.MAX_TOPK else full_vocab_path
-    path.draw(values, request.vocabulary, block_max, table, chain, out)
+    rows = (values, request.vocabulary, block_max, table, chain, out)
+    races = request.method == DrawMethod.RACE and chain.topk != 1
+    listing = request.listing if races else None
+    # A race that is not listed has tokens everywhere.
+    is_short = listing is None or listing.all
+    if is_short and 0 < chain.topk <= topk_path.MAX_TOPK:
+        topk_path.draw(*rows, races)
+    else:
+        full_vocab_path.draw(*rows, listing)
     return out

@@ -15,10 +15,11 @@ import triton.language as tl
 from torch import Tensor
 
 from fastsample.engines.reference.rows import OK
+from fastsample.engines.torch.listing import Listing
 from fastsample.engines.torch.prepare_params import Chain
 from fastsample.params.ops import Op
 
-from .draw import uniform
+from .draw import AFTER_RACE, INVERSE, uniform
 from .int64_math import mul_high
 from .launch import INTERPRETED, launch
 from .mass import exponent2, mass
@@ -33,8 +34,10 @@ from .param_table import (
     param,
     status_of,
 )
+from .race import OPEN, draw_by_race
 from .threshold_search import (
     CUT,
+    LEAST_C,
     STATE,
     TIES,
     TOP,
@@ -67,6 +70,7 @@ def start_row(state, table, block_max, n_blocks, status, tile: tl.constexpr):
     tl.store(state + row * STATE + TOP, top.to(tl.int64))
     tl.store(state + row * STATE + CUT, tl.where(is_alone, top, MINUS_INF).to(tl.int64))
     tl.store(state + row * STATE + TIES, is_alone.to(tl.int64))
+    tl.store(state + row * STATE + LEAST_C, (top * 0 + MINUS_INF + 1).to(tl.int64))
 
 
 @triton.jit
@@ -124,9 +128,13 @@ def draw_token(
     total,
     draws,
     is_scaled: tl.constexpr,
+    after_race: tl.constexpr,
     tile: tl.constexpr,
 ):
-    """Draw once from a row: find the block where the running mass exceeds r, then the token."""
+    """Draw once from a row: find the block where the running mass exceeds r, then the token.
+
+    After a race only where it is open.
+    """
     row, draw = tl.program_id(0).to(tl.int64) // draws, tl.program_id(0).to(tl.int64) % draws
     state += row * STATE
     masses += row * n_blocks
@@ -137,7 +145,8 @@ def draw_token(
     each = mass(exponent2(cut, top, scale))
     most, weight = kept_total(state, scale, top, masses, ties, n_blocks, tile)
     seed, position = param(table, row, SEED), param(table, row, POSITION)
-    r = mul_high(uniform(seed, position, param(table, row, STREAM) + draw), weight)
+    stream = param(table, row, STREAM) + draw
+    r = mul_high(uniform(seed, position, stream, AFTER_RACE if after_race else INVERSE), weight)
 
     at = tl.arange(0, tile)
     passed, before, tied = most * 0, most * 0, most * 0
@@ -166,7 +175,11 @@ def draw_token(
     sums = before + tl.cumsum(tl.where(is_kept, mass(exponent2(ordinals, top, scale)), 0))
     found = block * BLOCK + tl.minimum(tl.sum((sums <= r).to(tl.int64)), BLOCK - 1)
     good = tl.load(status + row) == _OK
-    tl.store(tokens + row * draws + draw, tl.where(good, found, -1))
+    tokens += row * draws + draw
+    if after_race:
+        raced = tl.load(tokens)
+        found = tl.where(raced == OPEN, found, raced)
+    tl.store(tokens, tl.where(good, found, -1))
     if draw == 0:
         tl.store(kept_count + row, tl.where(good, kept + most, 0))
         tl.store(total + row, weight)
@@ -210,8 +223,12 @@ def draw(
     table: Tensor,
     chain: Chain,
     out: DrawBuffers,
+    listing: Listing | None = None,
 ) -> None:
-    """Draw from every row, as `topk_path.draw`; `chain.topk` may be 0."""
+    """Draw from every row, as `topk_path.draw`; `chain.topk` may be 0.
+
+    By race with a `listing`, which need not list any row.
+    """
     n_rows, n_blocks = block_max.shape
     if not n_rows:
         return
@@ -244,5 +261,9 @@ def draw(
             launch(narrow, grid, *search, *row, n_blocks, number, *how, tiles.narrow, tiles.parts)
         launch(finish_search, (n_rows,), state, table, intervals, searched, is_scaled, tiles.parts)
     launch(sum_blocks, grid, *tokens, is_scaled, tiles.sum)
-    draws = out.tokens.shape[1]
-    launch(draw_token, (n_rows * draws,), *tokens, *out, draws, is_scaled, tiles.scan)
+    draws, after_race = out.tokens.shape[1], listing is not None
+    if listing is not None:
+        shared = (ties, state, table, listing, is_scaled, grid[1])
+        draw_by_race(row, blocks[:2], *shared, out)
+    end = (draws, is_scaled, after_race, tiles.scan)
+    launch(draw_token, (n_rows * draws,), *tokens, *out, *end)

@@ -19,11 +19,12 @@ GREEDY, BAD = tl.constexpr(2), tl.constexpr(3)
 SEED, POSITION, STREAM = tl.constexpr(4), tl.constexpr(5), tl.constexpr(6)
 STAGES = tl.constexpr(7)
 """The column of the first stage's number: see `stage_number` of prepare_params.py."""
-COLUMNS = tl.constexpr(7 + MAX_STAGES)
+LISTED = tl.constexpr(7 + MAX_STAGES)
+COLUMNS = tl.constexpr(8 + MAX_STAGES)
 """Columns of the parameter table, int64 of shape (B, COLUMNS).
 
 SCALE holds the bits of a float32; SEED and POSITION are bits too. BAD is 1 where a parameter of the
-row is out of range.
+row is out of range, LISTED where a race lists the row.
 """
 
 _OK, _INVALID, _EMPTY = tl.constexpr(OK), tl.constexpr(INVALID), tl.constexpr(EMPTY)

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fastsample.engines.reference.race import LISTED_COUNT, LISTED_SHARE, NO_EFFECT
 from fastsample.engines.torch.batch import TensorRequest
 from fastsample.engines.torch.prepare_params import ALL, FIXED, TEMPERATURE
 from fastsample.params.table import MAX_STAGES, RNG_POSITION, STAGE_PARAMETERS
@@ -24,6 +25,7 @@ from .param_table import (
     BAD,
     COLUMNS,
     GREEDY,
+    LISTED,
     MIN_KEEP,
     POSITION,
     SCALE,
@@ -34,6 +36,8 @@ from .param_table import (
 from .select import OP_COUNT, OP_MASS, OP_SCALE
 
 _ALL = tl.constexpr(ALL)
+_LISTED_COUNT, _LISTED_SHARE = tl.constexpr(LISTED_COUNT), tl.constexpr(LISTED_SHARE)
+_NO_EFFECT = tl.constexpr(NO_EFFECT)
 _WIDTH = tl.constexpr(2)
 """How many numbers of a request precede those of its stages here: temperature and min_keep."""
 
@@ -63,6 +67,7 @@ def prepare_params(request: TensorRequest) -> Tensor:
         bad,
         *is_bad,
         n_rows,
+        request.vocabulary,
         request.ops,
         block,
     )
@@ -149,6 +154,21 @@ def stage_number(bits, op: tl.constexpr):
     return number
 
 
+@triton.jit
+def acts_and_lists(v, vocabulary, op: tl.constexpr):
+    """Whether a filter of this value acts on a row, and whether it lists the row in a race."""
+    if op == OP_COUNT:
+        acts = (v > 0) & (v < vocabulary)
+        lists = acts & (v < _LISTED_COUNT)
+    elif op == OP_MASS:
+        acts = v != 1.0
+        lists = v < _LISTED_SHARE
+    else:
+        acts = v > _NO_EFFECT
+        lists = v < v
+    return acts, lists
+
+
 @triton.jit(
     do_not_specialize=[
         "temperature",
@@ -160,6 +180,7 @@ def stage_number(bits, op: tl.constexpr):
         "stream_step",
         "is_bad",
         "n_rows",
+        "vocabulary",
     ]
 )
 def _prepare(
@@ -191,6 +212,7 @@ def _prepare(
     bad,
     is_bad: tl.int64,
     n_rows: tl.int32,
+    vocabulary: tl.int32,
     ops: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
@@ -223,10 +245,17 @@ def _prepare(
         value_14,
         value_15,
     )
+    is_listed, is_filtered = rows < 0, rows < 0
     for place in tl.static_range(len(ops)):
-        if ops[place] != OP_SCALE:
-            value = _column(numbers, rows, inside, width, _WIDTH + place, values[place])
+        value = _column(numbers, rows, inside, width, _WIDTH + place, values[place])
+        v = to_float32(value.to(tl.float64, bitcast=True))
+        if ops[place] == OP_SCALE:
+            is_listed = is_listed | (is_filtered & (v != 1.0))
+        else:
             tl.store(at + STAGES + place, stage_number(value, ops[place]), mask=inside)
+            acts, lists = acts_and_lists(v, vocabulary, ops[place])
+            is_filtered, is_listed = is_filtered | acts, is_listed | lists
+    tl.store(at + LISTED, is_listed.to(tl.int64), mask=inside)
     tl.store(at + BAD, (_column(bad, rows, inside, 1, 0, is_bad) != 0).to(tl.int64), mask=inside)
     tl.store(at + SEED, _column(rng_position, rows, inside, 3, 0, seed), mask=inside)
     tl.store(at + POSITION, _column(rng_position, rows, inside, 3, 1, position), mask=inside)

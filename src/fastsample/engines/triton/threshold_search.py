@@ -32,8 +32,11 @@ _NEVER, _FAR = tl.constexpr(2**62 + 1), tl.constexpr(2**40)
 
 CUT, TIES, TOP = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 _COUNT, _MASS, _LIMIT, _LISTED = (tl.constexpr(column) for column in range(3, 7))
+LEAST_C = tl.constexpr(7)
 STATE = tl.constexpr(8)
-"""Columns of the state: the cut, its ties, the top ordinal; what is enough; blocks in the list."""
+"""Columns of the state: the cut, its ties, the top ordinal; what is enough; blocks in the list; the
+least ordinal that all thresholds keep.
+"""
 
 
 def launches_of(parts: int) -> int:
@@ -130,6 +133,7 @@ def start_search(
         weight = tl.where(number < 0, _NEVER, nucleus_target(number, total))
     else:
         limit = lowest_ordinal(threshold(number, total, op), top, scale, parts)
+        tl.store(state + LEAST_C, tl.maximum(tl.load(state + LEAST_C), limit))
     tl.store(state + _COUNT, count)
     tl.store(state + _MASS, weight)
     tl.store(state + _LIMIT, limit)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fastsample.engines.torch.prepare_params import Chain
 
-from .draw import uniform
+from .draw import CLOCK, INVERSE, clock, uniform, words
 from .int64_math import mul_high, nucleus_target
 from .launch import INTERPRETED, launch
 from .mass import SCALE_OF_ONE, exponent2, mass
@@ -43,6 +43,7 @@ _PAIRS = 4096
 """How many pairs of tokens are compared at once."""
 
 _ROWS_INTERPRETED = 64
+_NO_TOKEN = tl.constexpr(2**31 - 1)
 _PAST = tl.constexpr(-(2**31))
 """An ordinal below every logit's."""
 
@@ -54,6 +55,7 @@ def draw(
     table: Tensor,
     chain: Chain,
     out: DrawBuffers,
+    races: bool = False,
 ) -> None:
     """Draw from every row.
 
@@ -70,6 +72,8 @@ def draw(
         `topk` is above 0 and at most `MAX_TOPK` here.
     out : DrawBuffers
         Written, all of it.
+    races : bool
+        Draw by race. All rows are listed.
     """
     (n_rows, n_blocks), draws = block_max.shape, out.tokens.shape[1]
     blocks = triton.next_power_of_2(n_blocks)
@@ -102,6 +106,7 @@ def draw(
         width,
         min(size, _PAIRS // size),
         draws_at_once,
+        races,
         num_warps=min(32, max(4, max(blocks, width) // 512)),
     )
 
@@ -265,6 +270,25 @@ def _kept(
 # ---------------------------------------------------------------- the draw
 
 
+@triton.jit
+def _first_by_clock(seed, position, streams, tokens, masses):
+    """The token of the least time in a listed row, for each stream."""
+    index = streams[:, :, None] * 0 + tokens[:, None, :]
+    zero = index * 0
+    k, _ = words(
+        zero + seed[:, :, None],
+        zero + position[:, :, None],
+        zero + streams[:, :, None],
+        index,
+        CLOCK,
+    )
+    rates = zero + masses[:, None, :]
+    times = clock(k) / tl.maximum(rates, 1).to(tl.float64)
+    times = tl.where(rates > 0, times, float("inf"))
+    least = tl.min(times, axis=2)
+    return tl.min(tl.where(times == least[:, :, None], index, _NO_TOKEN), axis=2)
+
+
 @triton.jit(do_not_specialize=["n_rows", "draws"])
 def _draw(
     out_tokens,
@@ -289,6 +313,7 @@ def _draw(
     width: tl.constexpr,
     at_once: tl.constexpr,
     draws_at_once: tl.constexpr,
+    races: tl.constexpr,
 ):
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     # Past the end the last row is drawn again, to the same result.
@@ -315,10 +340,13 @@ def _draw(
     for first in range(0, draws, draws_at_once):
         draw = first + tl.arange(0, draws_at_once)[None, :]
         streams = stream + draw
-        u = uniform(streams * 0 + seed, streams * 0 + position, streams)
-        r = mul_high(u, streams * 0 + total[:, None])
-        before = tl.sum((running[:, None, :] <= r[:, :, None]).to(tl.int32), axis=2)
-        is_drawn = place[:, None, :] == before[:, :, None]
-        drawn = tl.sum(tl.where(is_drawn, tokens[:, None, :], 0), axis=2)
+        if races:
+            drawn = _first_by_clock(seed, position, streams, tokens, masses)
+        else:
+            u = uniform(streams * 0 + seed, streams * 0 + position, streams, INVERSE)
+            r = mul_high(u, streams * 0 + total[:, None])
+            before = tl.sum((running[:, None, :] <= r[:, :, None]).to(tl.int32), axis=2)
+            is_drawn = place[:, None, :] == before[:, :, None]
+            drawn = tl.sum(tl.where(is_drawn, tokens[:, None, :], 0), axis=2)
         drawn = tl.where(is_good[:, None], drawn, -1).to(tl.int64)
         tl.store(out_tokens + row[:, None] * draws + draw, drawn, mask=draw < draws)
