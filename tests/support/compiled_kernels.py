@@ -29,6 +29,7 @@ from fastsample.engines.triton import (
     block_max,
     full_vocab_path,
     prepare_params,
+    race,
     topk_path,
 )
 from fastsample.engines.triton.launch import launch
@@ -84,7 +85,7 @@ def draws(dtypes: list[str], vocabulary: int, top_ks: list[int]) -> Launches:
     """
     n_rows, n_draws = (1, 1) if vocabulary == 1 else (3, 2)
     launches = Launches()
-    for module in (batch, topk_path, prepare_params, block_max, full_vocab_path):
+    for module in (batch, topk_path, prepare_params, block_max, full_vocab_path, race):
         if getattr(module, "launch", None) is launch:
             module.launch = launches.launch
     batch.check_device = lambda device: None
@@ -113,7 +114,8 @@ def draws(dtypes: list[str], vocabulary: int, top_ks: list[int]) -> Launches:
                     modes=(),
                     top_count=0,
                 )
-                batch.sample(request)
+                for method in (DrawMethod.INVERSE, DrawMethod.RACE):
+                    batch.sample(request._replace(method=method))
     return launches
 
 

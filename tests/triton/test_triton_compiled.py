@@ -32,6 +32,10 @@ KERNELS = {
     "narrow",
     "finish_search",
     "draw_token",
+    "count_levels",
+    "start_race",
+    "first_by_clock",
+    "decide",
 }
 FUSED_OR_APPROXIMATE = re.compile(
     r"\b(?:fma|mad)\.[a-z0-9.]*f(?:32|64)|\.approx|div\.full|\b(?:ex2|lg2|sin|cos|tanh|rsqrt)\."

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from fastsample.params.ops import DrawMethod
+from fastsample import sample
+from fastsample.engines.reference import race as reference_race
+from fastsample.params.ops import DrawMethod, Op
+from tests.support.case_loop import each
 from tests.support.engines import Engine, differing, make_output, make_plan, make_request
-from tests.support.race_cases import random_race_batch
+from tests.support.race_cases import KINDS, make_race_row, random_race_batch
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytestmark = pytest.mark.triton
 
 import tests.support.fast_interpreter  # noqa: E402, F401
+from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
+from fastsample.engines.torch.listing import is_listed  # noqa: E402
+from fastsample.engines.torch.penalties import TensorProcessors  # noqa: E402
+from fastsample.engines.torch.prepare_params import FIXED  # noqa: E402
+from fastsample.engines.triton import prepare_params, race, topk_path  # noqa: E402
+from fastsample.engines.triton.param_table import LISTED  # noqa: E402
 
 REFERENCE, TRITON = Engine("reference"), Engine("triton")
 RACE = int(DrawMethod.RACE)
@@ -43,3 +53,111 @@ def test_random_cases(n_batches: int) -> None:
     for _ in range(n_batches):
         rows, settings = random_race_batch(rng, 4)
         compare(rows, **settings)
+
+
+def test_nothing_known_of_the_numbers() -> None:
+    """As where the device alone has them: every row may be listed, or not."""
+    rng = np.random.default_rng(7)
+    unknown = mock.patch.object(TensorRequest, "known_numbers", None)
+    for _ in range(5):
+        rows, settings = random_race_batch(rng, 3)
+        with unknown:
+            compare(rows, **settings)
+
+
+# ---------------------------------------------------------------- the two paths
+
+
+@each("settings", [{"top_k": 50}, {"top_k": 100, "top_p": 0.9}, {"top_k": 127, "min_keep": 200}])
+@each("kind", KINDS)
+def test_listed_rows_of_few_tokens(kind: str, settings: dict[str, Any]) -> None:
+    rng = np.random.default_rng(len(kind))
+    rows = np.stack([make_race_row(rng, kind, 700) for _ in range(3)])
+    with mock.patch.object(topk_path, "draw", wraps=topk_path.draw) as path:
+        compare(rows, 5, ("processed",), seed=range(3), temperature=1.2, **settings)
+        assert path.call_count == 1
+
+
+@each("size", (1, 2, 3, 17, 127, 128, 129, 4095, 4096, 4097))
+def test_sizes_on_both_sides_of_a_power_of_two(size: int) -> None:
+    rows = np.stack([make_race_row(np.random.default_rng(size), kind, size) for kind in KINDS])
+    options = {"top_p": [1.0, 0.9, 0.4, 0.8, 0.6], "top_k": [0, 0, 0, 128, 50]}
+    compare(rows, seed=range(len(rows)), temperature=1.3, **options)
+
+
+def test_ties_at_the_end_of_the_kept_set() -> None:
+    """The last kept tie is in the first block or the last, or there are not so many."""
+    row = np.random.default_rng(3).integers(0, 2, (1, 1000)).astype(np.float32)
+    for count in (128, 300, 448, 600, 999, 1000):
+        compare(row, 10, seed=count, top_k=count)
+    few = np.full((1, 1000), -np.inf, dtype=np.float32)
+    few[0, 990:] = 1
+    compare(few, 10, seed=4, top_k=200)
+    compare(few, 10, seed=5, min_p=0.5, min_keep=11)
+
+
+def test_a_row_where_c_is_smaller_than_the_kept_set() -> None:
+    row = np.float32(np.linspace(0, -3, 1000))[None]
+    compare(row, 10, min_p=0.995, min_keep=300, seed=5)
+    compare(row, 10, min_p=0.6, seed=5)
+
+
+def test_bad_rows_and_a_mask() -> None:
+    rows = np.random.default_rng(8).normal(size=(4, 300)).astype(np.float32)
+    rows[1, 5], rows[2] = np.nan, -np.inf
+    options = {"seed": 1, "position": 2, "stream": "row", "draw": "race", "n": 4}
+    options |= {"on_invalid": "mark", "mask": np.arange(300) % 3 > 0, "temperature": 2.0}
+    for top_k in (0, 40):
+        results = [
+            sample(rows, engine=name, top_k=top_k, **options) for name in ("reference", "triton")
+        ]
+        expected, found = ([one.tokens.tolist(), one.status.tolist()] for one in results)
+        assert found == expected
+
+
+@each("limit", (1, 40, 3000))
+def test_open_races_are_drawn_by_the_inverse_method(limit: int) -> None:
+    rows = np.zeros((2, 4096), dtype=np.float32)
+    rows[1] = -30
+    rows[1, 99] = 0
+    with mock.patch.object(race, "LIMIT", limit), mock.patch.object(reference_race, "LIMIT", limit):
+        for settings in ({"top_k": 128}, {"top_p": 0.99999}):
+            compare(rows, 8, modes=("processed",), seed=limit, **settings)
+
+
+def test_the_limit_is_the_reference_s() -> None:
+    assert race.LIMIT == reference_race.LIMIT
+
+
+# ---------------------------------------------------------------- listed or not
+
+
+def test_rows_that_are_listed() -> None:
+    rng = np.random.default_rng(93)
+    values = {
+        Op.SCALE: [1.0, 0.8, 1 + 2.0**-30],
+        Op.COUNT: [0.0, 1, 127, 128, 199, 200, 500],
+        Op.MASS: [1.0, 0.5 - 2.0**-25, 0.5 - 2.0**-27, 0.5, 0.9],
+        Op.THRESHOLD: [0.0, 2.0**-60, 2.0**-59, 0.1],
+        Op.THRESHOLD_OF_TOTAL: [0.0, 2.0**-60, 0.1],
+    }
+    for _ in range(10):
+        ops = tuple(rng.permutation(list(values))[: rng.integers(1, 6)].tolist())
+        columns = [rng.choice(values[Op(op)], 64) for op in ops]
+        numbers = torch.from_numpy(np.stack([np.ones(64)] * len(FIXED) + columns, 1))
+        request = TensorRequest(
+            values=torch.zeros(64, 200),
+            vocabulary=200,
+            numbers=numbers,
+            host_numbers=None,
+            rng_position=torch.zeros(64, 3, dtype=torch.int64),
+            bad=None,
+            processors=TensorProcessors(None, None, None, None, None, (0, 0, 0)),
+            ops=ops,
+            draws=1,
+            method=DrawMethod.RACE,
+            modes=(),
+            top_count=0,
+        )
+        found = prepare_params.prepare_params(request)[:, LISTED.value]
+        assert found.tolist() == is_listed(numbers, ops, 200)[:, 0].tolist(), ops
