@@ -29,8 +29,8 @@ LIMIT = reference.LIMIT
 """Arrivals of the tail that are looked at."""
 
 _FIRST_LOOK = 512
-_AT_ONCE = 2**22
-"""How many clocks are computed at once."""
+_AT_ONCE, _AT_ONCE_ON_HOST = 2**22, 2**15
+"""How many clocks are computed at once; on the CPU as many as caches hold."""
 
 _BY_CLOCK, _OPEN = -1, -2
 """What the tail's token is where a race is the head's, or open."""
@@ -221,7 +221,7 @@ class _Draws(NamedTuple):
 
     def parts(self, width: int) -> Iterator[_Draws]:
         """All draws in turn, as many at once as have so many clocks each."""
-        step = max(1, _AT_ONCE // width)
+        step = max(1, (_AT_ONCE_ON_HOST if self.row.is_cpu else _AT_ONCE) // width)
         columns = (column.split(step) for column in self)
         return (_Draws._make(part) for part in zip(*columns, strict=True))
 
@@ -254,7 +254,7 @@ def _first_of_part(race: _Race, draws: _Draws) -> tuple[Tensor, Tensor]:
         tokens = tokens.index_select(0, row)
     times = clock(draws.words(CLOCK, tokens)) / rates.index_select(0, row)
     time = times.amin(1, keepdim=True)
-    token = torch.where(times == time, tokens, 2**31).amin(1, keepdim=True)
+    token = tokens.expand_as(times).masked_fill(times != time, 2**31).amin(1, keepdim=True)
     # In a row that is not valid no time may be equal to the least.
     return time, token.clamp_max_(race.vocabulary - 1)
 
@@ -293,12 +293,12 @@ def _look(race: _Race, draws: _Draws, start: int, count: int) -> tuple[Tensor, T
     tokens = found[3] >> (32 - race.v)
     below = ((found[3] & (2 ** (32 - race.v) - 1)) << 32).bitwise_or_(found[2])
     counts = _mass_at(race, draws.row, tokens) > (below >> (64 - race.v - q))
-    first = torch.where(counts, at, count).amin(1, keepdim=True)
+    first = at.expand_as(counts).masked_fill(~counts, count).amin(1, keepdim=True)
     is_there = first < count
     first = first.clamp_max_(count - 1)
     is_first = is_there & (times.gather(1, first) <= draws.bound)
     is_late = is_there | (draws.bound < times[:, -1:])
-    decision = torch.where(is_late, _BY_CLOCK, _OPEN)
+    decision = torch.full_like(first, _OPEN).masked_fill_(is_late, _BY_CLOCK)
     return torch.where(is_first, tokens.gather(1, first), decision), running[:, -1:]
 
 
