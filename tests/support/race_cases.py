@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
-from tests.support.race_by_hand import ORDER, Found
+from tests.support.race_by_hand import OFF, ORDER, Found
 from tests.support.random_rows import Rng, pick
 
 SIZES = (
@@ -61,9 +61,9 @@ def random_race_batch(rng: Rng, n_rows: int) -> tuple[np.ndarray, dict[str, Any]
     rows = np.stack([make_race_row(rng, pick(rng, KINDS), size) for _ in range(n_rows)])
     each_row = [random_race_settings(rng, size) for _ in range(n_rows)]
     stages = each_row[0].pop("stages")
-    off = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "epsilon_cutoff": 0.0, "min_keep": 1}
+    off = {**OFF, "min_keep": 1}
     names = {name for settings in each_row for name in settings} - {"stages"}
-    settings = {name: [one.get(name, off.get(name)) for one in each_row] for name in names}
+    settings = {name: [one.get(name, off[name]) for one in each_row] for name in names}
     seed, position = rng.integers(0, 2**64, (2, n_rows), dtype=np.uint64)
     stream = rng.integers(2**32 - 3, size=n_rows)
     return rows, {

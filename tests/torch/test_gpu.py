@@ -39,6 +39,12 @@ CHAINS: dict[str, dict[str, Any]] = {
     "top_a": {"temperature": 0.9, "top_a": 0.04},
     "top_n_sigma": {"top_n_sigma": 1.2, "top_k": 50, "temperature": 0.9},
     "typical_p": {"typical_p": 0.4, "top_p": 0.9, "stages": ("typical_p", "top_p")},
+    "race": {"temperature": 1.3, "draw": "race"},
+    "race of few": {**USUAL, "draw": "race"},
+    "race, top_k": {"top_k": 1_500, "temperature": 0.7, "draw": "race"},
+    "race, top_p": {"top_p": 0.9, "draw": "race"},
+    "race, listed": {"top_p": 0.4, "draw": "race"},
+    "race, min_keep": {"min_p": 0.9, "min_keep": 300, "draw": "race"},
 }
 CASES = [
     pytest.param(engine, chain, marks=marks)

@@ -172,6 +172,24 @@ def test_many_draws_and_a_mask() -> None:
         assert len(set(expected[0].tolist())) > 30
 
 
+def test_no_rows() -> None:
+    none = torch.zeros(0, 5)
+    for settings in ({}, {"temperature": torch.ones(0)}):
+        drawn = sample(none, seed=1, position=0, stream=0, draw="race", **settings, **ENGINE)
+        assert drawn.tokens.shape == (0,)
+
+
+def test_bad_rows_are_marked() -> None:
+    rows = np.random.default_rng(8).normal(size=(4, 300)).astype(np.float32)
+    rows[1, 5], rows[2] = np.nan, -np.inf
+    options = {"seed": 1, "position": 2, "stream": "row", "draw": "race", "logprobs": 2}
+    for settings in ({}, {"top_p": 0.4}, {"top_k": 40}, {"top_k": 200, "min_p": 0.1}):
+        expected = sample(rows, engine="reference", on_invalid="mark", **options, **settings)
+        found = sample(torch.from_numpy(rows), **options, **settings, **ENGINE)
+        assert found.tokens.tolist() == expected.tokens.tolist()
+        assert found.status.tolist() == expected.status.tolist() == [0, 1, 2, 0]
+
+
 # ---------------------------------------------------------------- open races
 
 

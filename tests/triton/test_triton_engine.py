@@ -47,6 +47,7 @@ from fastsample.engines.triton import (  # noqa: E402
     block_max,
     full_vocab_path,
     prepare_params,
+    race,
     topk_path,
 )
 from fastsample.params.ops import DrawMethod, Op  # noqa: E402
@@ -296,8 +297,9 @@ def test_auto_is_torch(logits: Any) -> None:
     assert sample(logits.to("meta"), **RNG).tokens.device.type == "meta"
 
 
-MODULES = (prepare_params, block_max, topk_path, full_vocab_path)
+MODULES = (prepare_params, block_max, topk_path, full_vocab_path, race)
 USUAL_OPS = (Op.SCALE, Op.COUNT, Op.MASS, Op.THRESHOLD)
+DRAWN = (DrawMethod.INVERSE, DrawMethod.RACE)
 NUMBERS = {Op.SCALE: 0.8, Op.MASS: 0.9, Op.THRESHOLD: 0.05, Op.THRESHOLD_OF_TOTAL: 0.01}
 
 
@@ -329,8 +331,9 @@ def request_of(
 
 @pytest.mark.parametrize("ops", [USUAL_OPS, (3, 2, 4, 1), (1, 5), ()], ids=str)
 @pytest.mark.parametrize("top_k", [None, 50, 0])
+@pytest.mark.parametrize("method", DRAWN)
 def test_kernels_are_launched_without_synchronisation(
-    top_k: int | None, ops: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    method: DrawMethod, top_k: int | None, ops: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their arguments are on the device, and no value is read: "meta" has none."""
     launched = []
@@ -358,7 +361,8 @@ def test_kernels_are_launched_without_synchronisation(
         TensorProcessors(None, None, None, None, None, (-1, -3, -3)),
         TensorProcessors(there(B, 22, dtype=torch.int32), None, None, lists, lists, (-1, -3, 5)),
     ):
-        output = batch.sample(request_of(values, ops, numbers, rng_position, processors))
+        request = request_of(values, ops, numbers, rng_position, processors, method=method)
+        output = batch.sample(request)
         assert {part.device.type for part in output} == {"meta"}
     assert len(launched) >= 6
     assert launched == [{"meta"}] * len(launched)
@@ -379,7 +383,10 @@ class Copies(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("rows", [1, B])
-def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", DRAWN)
+def test_numbers_that_rows_share_are_not_copied(
+    method: DrawMethod, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A CUDA graph takes no copy of memory that the host may give to others before the replay."""
     for module in MODULES:
         monkeypatch.setattr(module, "launch", lambda *args, **_: None)
@@ -392,6 +399,7 @@ def test_numbers_that_rows_share_are_not_copied(rows: int, monkeypatch: pytest.M
         torch.tensor([[1, 2, 3]] * rows),
         TensorProcessors(None, None, None, lists, lists, (-1, -3, 5)),
         bad=torch.zeros(rows, dtype=torch.bool),
+        method=method,
     )
     with Copies() as copies:
         batch.sample(request)
