@@ -154,27 +154,31 @@ class LevelSearch {
   }
 
   void list_heavy() {
-    const int64_t blocks = blocks_from(row_, work_, bound());
+    float lowest = bound();
+    const int64_t blocks = blocks_from(row_, work_, lowest);
     const Matches matches = match_buffers(work_);
     const int64_t fits = work_.capacity - most_ - kBlock;
-    const int64_t most_found = fits < most_ + 2 * kBlock ? fits : most_ + 2 * kBlock;
+    const int64_t most_found = fits < most_ + kSpare ? fits : most_ + kSpare;
     int64_t found = 0;
     for (int64_t n = 0; n < blocks; ++n) {
-      if (found > most_found) found = keep_heavy(matches, found);
-      const int64_t b = work_.open_blocks[n];
-      const char* block = row_.block(b);
-      const Floats lowest = fill(unread_bound(bound()));
-      uint32_t bits[kBlock / kLanes];
-      for (int i = 0; i < kBlock / kLanes; ++i) {
-        bits[i] = at_least(load(block + 4 * kLanes * i), lowest);
+      if (found > most_found) {
+        keep_heavy(matches, found);
+        found = 0;
+        lowest = bound();
       }
+      const int64_t b = work_.open_blocks[n];
+      if (work_.block_max[b] < lowest) continue;
+      const Floats bounds = fill(unread_bound(lowest));
+      const char* block = row_.block(b);
+      uint32_t bits[kBlock / kLanes];
+      for (int i = 0; i < kBlock / kLanes; ++i) bits[i] = at_least(load(block + 4 * kLanes * i), bounds);
       found = append_matches(matches, found, block, bits, b * kBlock);
     }
     keep_heavy(matches, found);
   }
 
   // Adds the heavy ones of the tokens that were found to the list. Goes up while it is too long.
-  int64_t keep_heavy(Matches matches, int64_t found) {
+  void keep_heavy(Matches matches, int64_t found) {
     uint64_t* const keys = work_.keys + count_;
     write_keys(matches, found, keys);
     for (int64_t i = 0; i < found; i += kLanes) {
@@ -183,8 +187,10 @@ class LevelSearch {
     const KeyMasses list = {work_.keys, work_.masses};
     count_ = keep_masses_from(list, count_, count_ + found, uint64_t{1} << q_);
     while (count_ > most_) count_ = keep_masses_from(list, 0, count_, uint64_t{1} << ++q_);
-    return 0;
   }
+
+  // So many tokens more than the list may have are found before those that are heavy are looked at.
+  static constexpr int64_t kSpare = 32;
 
   const Row& row_;
   Workspace& work_;
