@@ -21,6 +21,9 @@ from tests.support.engines import (
     make_request,
     same_bits,
 )
+from tests.support.golden_races import DRAWS as GOLDEN_DRAWS
+from tests.support.golden_races import races
+from tests.support.golden_requests import make_golden_request
 from tests.support.oracle import REFERENCE
 from tests.support.race_rows import KINDS, SIZES, random_race
 from tests.support.random_requests import random_request
@@ -92,6 +95,15 @@ def test_wide_rows(size: int) -> None:
         for one in settings:
             plan = make_plan(1, **one, seed=rng.integers(2**63), draw=DrawMethod.RACE)
             compare(make_request(row[None], plan), (kind.__name__, size, one))
+
+
+@pytest.mark.parametrize("engine", RACERS, ids=str)
+def test_golden_races_where_no_kept_set_is_asked_for(engine: Engine) -> None:
+    for case in races():
+        if case["row"]["size"] > 2**17:
+            continue
+        out = make_output(1, draws=GOLDEN_DRAWS)._replace(kept_count=None)
+        assert engine.run(make_golden_request(case), out).tokens[0].tolist() == case["tokens"], case
 
 
 def test_a_race_without_a_winner() -> None:

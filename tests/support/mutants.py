@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import border_checks, golden_checks
+from tests.support import border_checks, golden_checks, golden_races
 from tests.support.engines import Engine, make_plan, make_request
 
 
@@ -140,7 +140,30 @@ OF_NUMBA = [
     ),
 ]
 
+
+def races_of_small_rows(engine: Engine) -> None:
+    golden_races.check_races(engine, most=2**12)
+
+
 OF_THE_KERNELS = [
+    Mutant(
+        "heavy tokens arrive by their clocks alone",
+        "write_times(place, tokens_at, head_.masses, shape_.floor(), head_count_, times);",
+        "write_times(place, tokens_at, head_.masses, 0, head_count_, times);",
+        races_of_small_rows,
+    ),
+    Mutant(
+        "a level with one heavy token too many",
+        "while (count_ > most_) count_",
+        "while (count_ > most_ + 1) count_",
+        races_of_small_rows,
+    ),
+    Mutant(
+        "a height above half of the mass does not count",
+        "mass_of(scaling_, logit) > shape_.height_of(point)",
+        "mass_of(scaling_, logit) / 2 > shape_.height_of(point)",
+        races_of_small_rows,
+    ),
     Mutant(
         "a round of Philox too few",
         "for (int round = 0; round < 10; ++round) {",
