@@ -128,7 +128,8 @@ class Row {
 
   // The unread logits of some tokens, -inf past the row's end.
   FASTSAMPLE_INLINE Floats logits_at(Uints tokens) const {
-    if (logits_.dtype == kFloat32 && logits_.step == 4 && !has_processors_) return gather(tokens);
+    const bool is_dense = !has_processors_ && logits_.step == (logits_.dtype == kFloat32 ? 4 : 2);
+    if (is_dense) return logits_.dtype == kFloat32 ? gather(tokens) : gather_halves(tokens);
     Floats logits;
     for (int lane = 0; lane < kLanes; ++lane) logits[lane] = unread_logit(tokens[lane]);
     return logits;
@@ -170,6 +171,18 @@ class Row {
     }
     return logits;
 #endif
+  }
+
+  Floats gather_halves(Uints tokens) const {
+    const uint32_t size = static_cast<uint32_t>(logits_.vocabulary);
+    const uint16_t minus_infinity = logits_.dtype == kFloat16 ? 0xFC00 : 0xFF80;
+    uint16_t halves[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) {
+      halves[lane] = minus_infinity;
+      if (tokens[lane] < size) std::memcpy(halves + lane, logits_.data + 2 * int64_t{tokens[lane]}, 2);
+    }
+    const char* source = reinterpret_cast<const char*>(halves);
+    return logits_.dtype == kFloat16 ? widen_float16(source) : widen_bfloat16(source);
   }
 
   // One logit, without building its block unless the block has edits.
