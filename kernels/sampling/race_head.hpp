@@ -186,7 +186,11 @@ class LevelSearch {
     }
     const KeyMasses list = {work_.keys, work_.masses};
     count_ = keep_masses_from(list, count_, count_ + found, uint64_t{1} << q_);
-    while (count_ > most_) count_ = keep_masses_from(list, 0, count_, uint64_t{1} << ++q_);
+    while (count_ > most_) {
+      // No mass is above that of the top token, unless another thread has changed the row.
+      q_ = q_ < kTopMassBits ? q_ + 1 : kTopMassBits + 1;
+      count_ = q_ <= kTopMassBits ? keep_masses_from(list, 0, count_, uint64_t{1} << q_) : 0;
+    }
   }
 
   // So many tokens more than the list may have are found before those that are heavy are looked at.

@@ -27,7 +27,6 @@ class ListRace {
       const Floats logits = logits_of(keys + i);
       const RandomWords words = random_words(place_, tokens_of(keys + i), kClockPurpose);
       const Uints upper = (Uints)upper_halves(words.low);
-      // The time that a mass of 2^40 would need.
       const Floats clocks = near_clocks(upper) - kNearClock;
       const Floats latest = near_masses(scaling_, logits) * near_latest_ + near_slack_;
       if (at_least(latest, clocks) || any_below(upper, kFarWord)) add_exactly(keys + i, count - i, words.low);
@@ -66,7 +65,7 @@ class ListRace {
   float near_slack_ = kInfinity;
 };
 
-// Draws where the kept tokens are too many to list: they are listed part by part.
+// Adds the tokens of a kept set in place, which are listed part by part.
 inline void add_blocks(ListRace& race, const KeptSet& kept) {
   const Matches matches = match_buffers(kept.work);
   const Cut cut(kept.cut);

@@ -154,8 +154,8 @@ OF_THE_KERNELS = [
     ),
     Mutant(
         "a level with one heavy token too many",
-        "while (count_ > most_) count_",
-        "while (count_ > most_ + 1) count_",
+        "while (count_ > most_) {",
+        "while (count_ > most_ + 1) {",
         races_of_small_rows,
     ),
     Mutant(
