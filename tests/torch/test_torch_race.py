@@ -228,6 +228,16 @@ def test_clocks_are_the_reference_s() -> None:
     assert steps.tobytes() == reference_clocks.in_steps(expected).tobytes()
 
 
+def test_equal_times_go_to_the_tail_then_to_the_lower_token() -> None:
+    rows = np.zeros((3, 300), dtype=np.float32)
+    rows[1, [70, 140, 250]], rows[2, 100:] = 2, 3
+    ours = mock.patch.object(race, "clock", lambda words: words[0].double() * 0.0 + 0.5)
+    theirs = mock.patch.object(reference_race, "clock", lambda k: np.full(len(k), 0.5))
+    with ours, theirs:
+        for settings in ({"top_k": 40}, {"top_p": 0.4}, {"min_p": 0.5}, {}):
+            compare(rows, 4, seed=range(3), **settings)
+
+
 def test_words_are_philox_at_every_index() -> None:
     index = np.array([0, 1, 32_767, 2**22 - 1], dtype=np.uint64)
     place = (2**64 - 5, 2**63 + 9, 2**32 - 1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fastsample import sample
+from fastsample.engines.reference import clocks
 from fastsample.engines.reference import race as reference_race
 from fastsample.params.ops import DrawMethod, Op
 from tests.support.case_loop import each
@@ -16,15 +17,18 @@ from tests.support.engines import Engine, differing, make_output, make_plan, mak
 from tests.support.race_cases import KINDS, make_race_row, random_race_batch
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 pytestmark = pytest.mark.triton
+
+import triton.language as tl  # noqa: E402
 
 import tests.support.fast_interpreter  # noqa: E402, F401
 from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
 from fastsample.engines.torch.listing import is_listed  # noqa: E402
 from fastsample.engines.torch.penalties import TensorProcessors  # noqa: E402
 from fastsample.engines.torch.prepare_params import FIXED  # noqa: E402
-from fastsample.engines.triton import prepare_params, race, topk_path  # noqa: E402
+from fastsample.engines.triton import draw, prepare_params, race, topk_path  # noqa: E402
+from fastsample.engines.triton.launch import launch, require_device  # noqa: E402
 from fastsample.engines.triton.param_table import LISTED  # noqa: E402
 
 REFERENCE, TRITON = Engine("reference"), Engine("triton")
@@ -121,12 +125,51 @@ def test_open_races_are_drawn_by_the_inverse_method(limit: int) -> None:
     rows[1] = -30
     rows[1, 99] = 0
     with mock.patch.object(race, "LIMIT", limit), mock.patch.object(reference_race, "LIMIT", limit):
-        for settings in ({"top_k": 128}, {"top_p": 0.99999}):
+        for settings in ({"top_k": 128}, {"top_p": 0.99999}, {}):
             compare(rows, 8, modes=("processed",), seed=limit, **settings)
 
 
 def test_the_limit_is_the_reference_s() -> None:
     assert race.LIMIT == reference_race.LIMIT
+
+
+# ---------------------------------------------------------------- clocks
+
+
+@triton.jit
+def same_clock(k):
+    """A clock of 1/2, whatever the word."""
+    return (k >> 63).to(tl.int64).to(tl.float64) * 0.0 + 0.5
+
+
+def test_equal_times_go_to_the_tail_then_to_the_lower_token(monkeypatch: Any) -> None:
+    for module in (race, topk_path):
+        monkeypatch.setattr(module, "clock", same_clock)
+    monkeypatch.setattr(reference_race, "clock", lambda k: np.full(len(k), 0.5))
+    rows = np.zeros((3, 300), dtype=np.float32)
+    rows[1, [70, 140, 250]], rows[2, 100:] = 2, 3
+    for settings in ({"top_k": 40}, {"top_p": 0.4}, {"min_p": 0.5}, {}):
+        compare(rows, 4, seed=range(3), **settings)
+
+
+@triton.jit
+def write_clocks(clocks, steps, words, size, block: tl.constexpr):
+    at = tl.arange(0, block)
+    found = draw.clock(tl.load(words + at, mask=at < size, other=0).to(tl.uint64))
+    tl.store(clocks + at, found, mask=at < size)
+    tl.store(steps + at, draw.in_steps(found), mask=at < size)
+
+
+def test_clocks_are_the_reference_s() -> None:
+    k = np.random.default_rng(92).integers(0, 2**64, 30_000, dtype=np.uint64)
+    k[:6] = 0, 2**12 - 1, 2**12, 2**63, 2**64 - 2**12, 2**64 - 1
+    device = require_device()
+    found = torch.empty((2, len(k)), dtype=torch.float64, device=device)
+    words = torch.from_numpy(k.view(np.int64)).to(device)
+    launch(write_clocks, (1,), found[0], found[1], words, len(k), 2**15)
+    expected = clocks.clock(k)
+    assert found[0].cpu().numpy().tobytes() == expected.tobytes()
+    assert found[1].cpu().numpy().tobytes() == clocks.in_steps(expected).tobytes()
 
 
 # ---------------------------------------------------------------- listed or not

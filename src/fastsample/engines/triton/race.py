@@ -177,13 +177,13 @@ def start_race(
         passed += tl.sum(is_passed.to(tl.int64))
         before = tl.maximum(before, tl.max(tl.where(is_passed, so_far, 0)))
         seen += tl.sum(here)
-    # Without so many ties all of them are kept.
+    # Where all ties are kept there is no last one, nor at the cut of -inf, whose masses are 0.
     token = tl.minimum(passed, n_blocks - 1) * BLOCK + tl.arange(0, BLOCK)
     ordinals = ordinals_at(values + row * row_step, step, token, vocabulary)
     is_tie = (ordinals == cut).to(tl.int64)
-    is_last = (is_tie != 0) & (before + tl.cumsum(is_tie) == kept) & (passed < n_blocks)
+    is_last = (is_tie != 0) & (before + tl.cumsum(is_tie) == kept)
     last = tl.min(tl.where(is_last, token, _NO_TOKEN))
-    tl.store(levels + row * 2 + 1, tl.where(kept == 0, -1, last))
+    tl.store(levels + row * 2 + 1, last.to(tl.int64))
 
 
 @triton.jit
@@ -309,7 +309,7 @@ def decide(
         heights = below & ((zero + 1 << q) - 1)
         ordinals = ordinals_at(values + row * row_step, step, tokens, vocabulary)
         counts = _masses(ordinals, tokens, cut, last, top, scale) > heights
-        arrived = tl.min(tl.where(counts & (j < limit), j, limit))
+        arrived = tl.min(tl.where(counts, j, limit))
         is_there = arrived < limit
         time = tl.sum(tl.where(j == arrived, times, 0.0))
         by_tail = tl.sum(tl.where(j == arrived, tokens, 0))
