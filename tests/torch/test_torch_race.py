@@ -197,7 +197,7 @@ def test_bad_rows_are_marked() -> None:
 def test_open_races_are_drawn_by_the_inverse_method(limit: int) -> None:
     rows = np.zeros((2, 4096), dtype=np.float32)
     rows[1] = -30
-    rows[1, 99] = 0
+    rows[1, [99, 777, 2000]] = 0
     with mock.patch.object(race, "LIMIT", limit), mock.patch.object(reference_race, "LIMIT", limit):
         for settings in ({"top_k": 128}, {"top_p": 0.99999}, {}):
             expected = compare(rows, 50, modes=("processed",), seed=limit, **settings)
@@ -276,6 +276,12 @@ def test_arrivals_are_the_reference_s() -> None:
         draws = draws._replace(elapsed=torch.zeros_like(draws.bound), bound=draws.bound + torch.inf)
         with mock.patch.object(race, "_mass_at", lambda *_: heights[:, :9] + more):  # noqa: B023
             assert int(look_at(state, draws, 0, 9)[0]) == token
+    # The last of these: all arrivals count. Of equal times the tail's is first.
+    equal = draws._replace(bound=torch.full_like(draws.bound, expected.times[0]))
+    earlier = draws._replace(bound=torch.full_like(draws.bound, expected.times[0] * (1 - 2.0**-40)))
+    with mock.patch.object(race, "_mass_at", lambda *_: heights[:, :9] + 1):
+        assert int(look_at(state, equal, 0, 9)[0]) == int(expected.tokens[0])
+        assert int(look_at(state, earlier, 0, 9)[0]) == race._BY_CLOCK
 
 
 def test_rows_that_are_listed() -> None:

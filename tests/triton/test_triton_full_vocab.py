@@ -33,6 +33,7 @@ from fastsample.engines.triton import (  # noqa: E402
     block_max,
     full_vocab_path,
     prepare_params,
+    race,
     topk_path,
 )
 from fastsample.engines.triton.launch import bits_of  # noqa: E402
@@ -315,6 +316,11 @@ def test_no_rows() -> None:
         ({"min_p": 0.1, "min_keep": 2}, True, 15),
         ({"top_k": 1_000}, True, 15),
         ({"top_k": 1_000, "top_p": 0.9, "min_p": 0.1, "temperature": 0.8}, False, 36),
+        ({"top_k": 50, "temperature": 0.8, "draw": "race"}, True, 3),
+        ({"temperature": 0.8, "draw": "race"}, True, 9),
+        ({"top_p": 0.9, "draw": "race"}, True, 20),
+        ({"top_p": 0.4, "draw": "race"}, True, 19),
+        ({"top_p": 0.9, "draw": "race"}, False, 20),
     ],
     ids=str,
 )
@@ -323,10 +329,13 @@ def test_a_draw_is_so_many_launches(
 ) -> None:
     """As docs/gpu.md says, with the tiles of a device; the last is of numbers on the device."""
     made: list[Any] = []
-    for module in (topk_path, prepare_params, block_max, full_vocab_path):
+    for module in (topk_path, prepare_params, block_max, full_vocab_path, race):
         monkeypatch.setattr(module, "launch", lambda kernel, *rest, **options: made.append(kernel))
     monkeypatch.setattr(full_vocab_path, "_tiles_of", lambda n_blocks: full_vocab_path._TILES)
-    request = request_of(torch.zeros(1, 9_000), make_plan(1, **settings), 9_000)
+    plan = make_plan(1, **settings)
+    request = request_of(torch.zeros(1, 9_000), plan, 9_000)._replace(
+        method=from_numpy.method_of(plan)
+    )
     chain = request.chain if known else chain_of(request.ops, None)
     batch.draw(request, request.values, chain)
     assert len(made) == launches

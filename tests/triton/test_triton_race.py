@@ -33,6 +33,8 @@ from fastsample.engines.triton.param_table import LISTED  # noqa: E402
 
 REFERENCE, TRITON = Engine("reference"), Engine("triton")
 RACE = int(DrawMethod.RACE)
+SMALL = race._Tiles(levels=1, scan=2, clocks=1, arrivals=64)
+"""Tiles by which every loop of a kernel has several rounds."""
 
 
 def compare(
@@ -57,6 +59,13 @@ def test_random_cases(n_batches: int) -> None:
     for _ in range(n_batches):
         rows, settings = random_race_batch(rng, 4)
         compare(rows, **settings)
+
+
+def test_loops_of_many_rounds(monkeypatch: Any) -> None:
+    monkeypatch.setattr(race, "_TILES_INTERPRETED", SMALL)
+    rows = np.stack([make_race_row(np.random.default_rng(1), kind, 700) for kind in KINDS])
+    compare(rows, 1, seed=range(len(rows)), temperature=1.3, top_p=[1.0, 0.9, 0.4, 0.8, 0.6])
+    compare(np.round(rows), 1, seed=range(len(rows)), top_k=[128, 200, 300, 50, 699])
 
 
 def test_nothing_known_of_the_numbers() -> None:
@@ -123,7 +132,7 @@ def test_bad_rows_and_a_mask() -> None:
 def test_open_races_are_drawn_by_the_inverse_method(limit: int) -> None:
     rows = np.zeros((2, 4096), dtype=np.float32)
     rows[1] = -30
-    rows[1, 99] = 0
+    rows[1, [99, 777, 2000]] = 0
     with mock.patch.object(race, "LIMIT", limit), mock.patch.object(reference_race, "LIMIT", limit):
         for settings in ({"top_k": 128}, {"top_p": 0.99999}, {}):
             compare(rows, 8, modes=("processed",), seed=limit, **settings)
@@ -146,6 +155,7 @@ def test_equal_times_go_to_the_tail_then_to_the_lower_token(monkeypatch: Any) ->
     for module in (race, topk_path):
         monkeypatch.setattr(module, "clock", same_clock)
     monkeypatch.setattr(reference_race, "clock", lambda k: np.full(len(k), 0.5))
+    monkeypatch.setattr(race, "_TILES_INTERPRETED", SMALL)
     rows = np.zeros((3, 300), dtype=np.float32)
     rows[1, [70, 140, 250]], rows[2, 100:] = 2, 3
     for settings in ({"top_k": 40}, {"top_p": 0.4}, {"min_p": 0.5}, {}):
