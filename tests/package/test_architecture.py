@@ -51,8 +51,11 @@ ARROWS: dict[str, set[str]] = {
         *("engines.contract", *TABLE, *NUMBERS_OF_THE_RULE),
         *(*STEPS_IN_NUMPY, *SETTINGS_OF_RACES),
     },
-    "engines.torch": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE},
-    "engines.triton": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE, "engines.torch.*"},
+    "engines.torch": {"engines.contract", *TABLE, *NUMBERS_OF_THE_RULE, *SETTINGS_OF_RACES},
+    "engines.triton": {
+        *("engines.contract", *TABLE, *NUMBERS_OF_THE_RULE),
+        *(*SETTINGS_OF_RACES, "engines.torch.*"),
+    },
 }
 """What each package may import of others: a module, or with ".*" all below it as well.
 
