@@ -233,7 +233,8 @@ def check_mixture(seed: tuple[int, ...]) -> int:
     count = int(rng.integers(0, min(4, request.vocabulary)))
     expected = BASELINE.run(request, make_output(n_rows, modes=MODES, top_count=count))
     logits = in_type_of(torch.empty(0), np.array(request.values))
-    found = sample(logits, **mixture(rng, request), logprobs=count, logprobs_mode=MODES, **ENGINE)
+    outputs = {"logprobs": count, "logprobs_mode": MODES, "kept_count": True}
+    found = sample(logits, **mixture(rng, request), **outputs, **ENGINE)
     for name, values in {**expected._asdict(), **expected.logprobs._asdict()}.items():
         if name not in ("tokens", "modes"):
             assert same_bits(values, getattr(found, name).numpy()), (seed, name)
