@@ -129,6 +129,13 @@ def require_valid_rows(
     )
 
 
+def find_margins(request: SampleRequest, status: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Compute the margin of each row's draw by the reference, whatever engine has drawn."""
+    from fastsample.engines.reference.engine import margins  # not loaded before it is needed
+
+    return margins(request, status)
+
+
 def written_during_call(name: str) -> ValueError:
     """Make the error for logits that have changed between two reads of one call."""
     return ValueError(

@@ -12,7 +12,6 @@ from fastsample.engines import TENSOR_ENGINES, require_name
 from fastsample.engines.contract import Draw, SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
-from fastsample.engines.reference.engine import margins as margins_of
 from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, memory_of_tensor
 from fastsample.inputs.logits_processors import make_logits_processors
@@ -26,6 +25,7 @@ from .result import (
     Status,
     as_caller_array,
     check_out,
+    find_margins,
     make_result,
     require_valid_rows,
 )
@@ -291,7 +291,7 @@ def sample(
     else:
         out_memory[...] = buffers.tokens.reshape(shape)
         tokens = out
-    margins = margins_of(request, buffers.status) if wants_margin else None
+    margins = find_margins(request, buffers.status) if wants_margin else None
     return make_result(buffers, rows, seed, tokens, logprob_request, margins)
 
 

@@ -15,7 +15,6 @@ from fastsample.engines.contract import SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.engines.reference import RULE_VERSION
-from fastsample.engines.reference.engine import margins as margins_of
 from fastsample.inputs.logits import (
     MAX_VOCABULARY,
     Rows,
@@ -31,7 +30,13 @@ from .arguments import invalid_mask, parse_flag, parse_logprobs
 from .batch import Batch
 from .exclusive_use import ExclusiveUse
 from .latency import Latency
-from .result import SampleResult, as_caller_array, make_result, require_valid_rows
+from .result import (
+    SampleResult,
+    as_caller_array,
+    find_margins,
+    make_result,
+    require_valid_rows,
+)
 from .sequences import (
     Sequence,
     SequenceTable,
@@ -338,7 +343,7 @@ class Sampler:
             if not marks_invalid:
                 require_valid_rows(request, output.status, rows.shape)
             if margins is not None:
-                margins[:] = margins_of(request, output.status)
+                margins[:] = find_margins(request, output.status)
             tokens = output.tokens.ravel().tolist()
             self._prepare(batch)
             self._table.close(batch.ids, batch.sequences)
