@@ -22,7 +22,7 @@ from tests.support.sampler_steps import PARAMS, STEPS, forbid_general_path
 
 BIT_FOR_BIT = ("exact", "fixed")
 ROW = STEPS[0, 0]
-HOW = {"temperature": 0.9, "top_p": 0.95, "seed": 3}
+HOW = {"temperature": 0.9, "top_p": 0.95, "seed": 3, "draw": "inverse"}
 
 FLAT = np.zeros(1024, np.float32)
 JUST_MORE_THAN_ONE = SamplingParams(top_p=2.0**-10 + 2.0**-21 + 2.0**-33, seed=1)
@@ -115,7 +115,8 @@ def test_a_pickle_of_an_unknown_mode_is_refused() -> None:
 
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)
 def test_a_sampler_draws_every_token_in_its_mode(engine: Engine, mode: str) -> None:
-    sampler = Sampler(PARAMS, engine=engine.name, isa=engine.isa, reduction=mode)
+    how = {"engine": engine.name, "isa": engine.isa, "reduction": mode}
+    sampler = Sampler(PARAMS, **how, draw="inverse")
     for position, rows in enumerate(STEPS[:4]):
         found = sampler.sample(rows, logprobs=0) if position == 2 else None
         tokens = sampler(rows) if found is None else found.tokens
