@@ -296,7 +296,7 @@ FIELDS: dict[str, Any] = {
     "presence_scope": "all",
     "min_keep": 50,
     "stages": ("top_p", "temperature", "top_k", "min_p"),
-    "draw": "inverse",
+    "draw": "race",
 }
 
 

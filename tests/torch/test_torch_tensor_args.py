@@ -231,10 +231,12 @@ def check_mixture(seed: tuple[int, ...]) -> int:
         if rng.random() < 0.4:
             make_constant(request.plan, name)
     count = int(rng.integers(0, min(4, request.vocabulary)))
+    draw = pick(rng, ("race", "inverse"))
+    request.plan["draw"] = draw == "race"
     expected = BASELINE.run(request, make_output(n_rows, modes=MODES, top_count=count))
     logits = in_type_of(torch.empty(0), np.array(request.values))
     outputs = {"logprobs": count, "logprobs_mode": MODES, "kept_count": True}
-    found = sample(logits, **mixture(rng, request), **outputs, **ENGINE)
+    found = sample(logits, **mixture(rng, request), **outputs, draw=draw, **ENGINE)
     for name, values in {**expected._asdict(), **expected.logprobs._asdict()}.items():
         if name not in ("tokens", "modes"):
             assert same_bits(values, getattr(found, name).numpy()), (seed, name)

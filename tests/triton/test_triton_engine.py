@@ -287,7 +287,7 @@ def test_the_host_chooses_the_topk_path(logits: Any, monkeypatch: pytest.MonkeyP
     draw = topk_path.draw
     monkeypatch.setattr(topk_path, "draw", lambda *args: (seen.append(args[4].topk), draw(*args)))
     for top_k in (1, topk_path.MAX_TOPK, topk_path.MAX_TOPK + 1):
-        sample(logits, **{**USUAL, "top_k": top_k}, **RNG, **ENGINE)
+        sample(logits, **{**USUAL, "top_k": top_k}, **RNG, **ENGINE, draw="inverse")
     assert seen == [1, topk_path.MAX_TOPK]
 
 
