@@ -93,7 +93,7 @@ def test_a_quick_run_checks_every_invariant_of_torch() -> None:
     assert not broken(report) | broken(report, "fixed")
     counts = {line.invariant: line.cases for line in report.invariants if line.reduction == "exact"}
     assert counts.pop("thread counts") == 0
-    assert counts.pop(EXACT[0]) == 13
+    assert counts.pop(EXACT[0]) == 19
     assert min(counts.values()) > 0
     assert "one case of 6" in find_engines(quick=True)[1]["torch"]
     assert "torch" not in find_engines(quick=False)[1]
