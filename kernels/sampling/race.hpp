@@ -54,7 +54,7 @@ class RowRace {
     return true;
   }
 
-  // The first arrival of a kept token of the head; they are asked in the order of their times.
+  // The first arrival of a kept token of the head; membership is decided in the order of their times.
   Arrival first_of_head(const Place& place) {
     double few_times[kMostHeavy + kPadding];
     double* const times = head_.keys == head_keys_ ? few_times : time_buffer(kept_.work);
@@ -100,7 +100,7 @@ inline Status draw_races(KeptSet& kept, const OpenFilter& filter, const RowParam
   return kOk;
 }
 
-// Writes the tokens of a row's draws, and how many tokens are kept if that is asked for. `kept` are all tokens of
+// Writes the tokens of a row's draws, and how many tokens are kept if the caller wants it. `kept` are all tokens of
 // the row; it becomes the kept set where `is_needed`.
 inline Status draw_by_race(KeptSet& kept, const RowParams& params, bool is_needed, const RowOutput& out) {
   const bool listed = is_listed(params, kept.row.vocabulary());

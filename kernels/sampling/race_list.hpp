@@ -150,7 +150,7 @@ class CandidateRace {
     return true;
   }
 
-  // The token of a draw; kOpen where bounds do not tell which tokens are kept.
+  // The token of a draw; kOpen where bounds do not decide which tokens are kept.
   static constexpr int64_t kOpen = -1;
   int64_t draw(const Place& place) const {
     const uint64_t* const keys = kept_.work.keys;

@@ -158,7 +158,7 @@ class Members {
     drop_from(kept.cut - 1);
   }
 
-  // Tells which heavy tokens there are: all whose mass is 2^q or more, in ascending token.
+  // Takes the heavy tokens that there are: all whose mass is 2^q or more, in ascending token.
   void know_heavy(KeyMasses heavy, int64_t count, int q) {
     heavy_ = heavy;
     heavy_count_ = count;

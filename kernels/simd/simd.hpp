@@ -86,9 +86,12 @@ FASTSAMPLE_INLINE Floats larger_negative(Floats y, float low) {
 #endif
 }
 
-// a * b + c, rounded once where the processor can: only for what no result depends on.
+// a * b + c, rounded once where the processor can: only for what no result depends on. The build forbids fusing
+// everywhere else; FASTSAMPLE_NEVER_FUSE forbids it here too, so that tests can compare.
 FASTSAMPLE_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
-#if defined(__AVX512F__)
+#if defined(FASTSAMPLE_NEVER_FUSE)
+  return a * b + c;
+#elif defined(__AVX512F__)
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__) && defined(__FMA__)
   return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
@@ -100,15 +103,8 @@ FASTSAMPLE_INLINE Floats multiply_add(Floats a, Floats b, Floats c) {
 }
 FASTSAMPLE_INLINE Floats multiply_add(Floats a, Floats b, float c) { return multiply_add(a, b, fill(c)); }
 
-// a * b + c where the product is exact: then a fused multiply-add rounds as two operations do. The build forbids
-// fusing everywhere else; FASTSAMPLE_NEVER_FUSE forbids it here too, so that tests can compare.
-FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, Floats c) {
-#if defined(FASTSAMPLE_NEVER_FUSE)
-  return a * b + c;
-#else
-  return multiply_add(a, b, c);
-#endif
-}
+// a * b + c where the product is exact: then a fused multiply-add rounds as two operations do.
+FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, Floats c) { return multiply_add(a, b, c); }
 FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, float c) {
   return add_exact_product(a, b, fill(c));
 }

@@ -38,8 +38,10 @@ def test_an_engine_runs_or_refuses_a_chain(engine: Engine) -> None:
             chain = random_chain(rng, size)
             rows = np.stack([pick(rng, kinds)(rng, size) for _ in range(5)])
             rows[:, rng.integers(size)] = 1
-            plan = make_plan(5, **chain, seed=3, position=[*range(5)])
-            request = make_request(rows, plan, reduction=pick(rng, engine.reductions))
+            reduction = pick(rng, engine.reductions)
+            draw = pick(rng, ("race", "inverse")) if reduction == "exact" else "inverse"
+            plan = make_plan(5, **chain, seed=3, position=[*range(5)], draw=draw)
+            request = make_request(rows, plan, reduction=reduction)
             with cases.case(str(chain)):
                 ops = {Op(op) for op in plan["ops"][0]}
                 if not ops <= engines.ENGINES[engine.name].ops:

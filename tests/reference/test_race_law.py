@@ -127,7 +127,7 @@ def fit(name: str, n_draws: int) -> float:
 
 @pytest.mark.parametrize("name", FIT)
 def test_frequencies(name: str) -> None:
-    assert fit(name, 100_000) > ALPHA
+    assert fit(name, 25_000) > ALPHA
 
 
 def test_a_head_that_is_not_shaved_is_found() -> None:

@@ -48,7 +48,7 @@ class RaceRequest(NamedTuple):
     listing : Listing
     is_listed : bool tensor of shape (B, 1)
     needs_total : bool
-        Whether W is asked for.
+        Whether W is wanted.
     """
 
     vocabulary: int
@@ -64,7 +64,7 @@ def draw_by_race(
 ) -> tuple[Tensor, Tensor]:
     """Draw from the kept sets of a batch.
 
-    Returns tokens of shape (B, n), and W of shape (B, 1): any number where it is not asked for.
+    Returns tokens of shape (B, n), and W of shape (B, 1): any number where it is not wanted.
     """
     race = _prepare(rows, tokens, kept, request)
     listing, on_host = request.listing, rows.logits.is_cpu
