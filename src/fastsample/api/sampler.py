@@ -359,7 +359,6 @@ class Sampler:
         """Let the engine prepare calls of a batch without logits processors."""
         make_step = self._execution.engine.make_step
         if make_step is not None and batch.step is None and not batch.has_penalties:
-            self._execution.settle_draws(batch.plan, self._reduction)
             batch.step = make_step(
                 batch.outputs,
                 batch.skipped,

@@ -216,8 +216,9 @@ def settle_draws(name: str, plan: NDArray[np.void], reduction: str) -> None:
     ValueError
         A race in a reduction that has none, or for an engine that has none.
     """
-    draw = plan["draw"]
-    is_exact, can_race = reduction == "exact", DrawMethod.RACE in ENGINES[name].draws
+    draw, is_exact = plan["draw"], reduction == "exact"
+    draw[draw == DrawMethod.AUTOMATIC] = DrawMethod.RACE if is_exact else DrawMethod.INVERSE
+    can_race = DrawMethod.RACE in ENGINES[name].draws
     if not (is_exact and can_race) and (draw == DrawMethod.RACE).any():
         if not is_exact:
             raise ValueError(
@@ -228,6 +229,3 @@ def settle_draws(name: str, plan: NDArray[np.void], reduction: str) -> None:
         raise ValueError(
             f'engine {name!r} has no draw "race" (use engine="{able}", or draw="inverse")'
         )
-    # All engines return the same tokens: until each of them has the race, none races unasked.
-    is_race = is_exact and all(DrawMethod.RACE in one.draws for one in ENGINES.values())
-    draw[draw == DrawMethod.AUTOMATIC] = DrawMethod.RACE if is_race else DrawMethod.INVERSE
