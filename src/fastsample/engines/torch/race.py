@@ -146,7 +146,7 @@ def _prepare(rows: Rows, tokens: RowTokens, kept: KeptSet, request: RaceRequest)
 
 
 def _enough(tokens: RowTokens, kept: KeptSet, size: int) -> int:
-    """How many top tokens hold the kept sets, as far as the host knows."""
+    """How many top tokens hold the kept sets, as far as values on the host bound them."""
     if isinstance(tokens, TopTokens):
         return int(tokens.count)
     if kept.end is tokens.all.end or not kept.end.is_cpu or not len(kept.end):
