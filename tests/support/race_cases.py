@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from fastsample.engines import reference
+from fastsample.params.ops import DrawMethod
+from tests.support.engines import Engine, differing, make_output, make_plan, make_request
 from tests.support.race_by_hand import OFF, ORDER, Found
 from tests.support.random_rows import Rng, pick
 
@@ -113,3 +115,21 @@ def same_race(one: Found, other: Found) -> bool:
     if one.runner_up is None:
         one.end = other.end = None
     return repr(one) == repr(other)
+
+
+def compare_races(
+    engine: Engine,
+    values: np.ndarray,
+    draws: int = 2,
+    modes: tuple[str, ...] = (),
+    **settings: Any,
+) -> np.ndarray:
+    """Compare a batch on an engine with the reference, and return the tokens."""
+    plan = make_plan(len(values), **{"draw": int(DrawMethod.RACE), **settings})
+    request, count = make_request(values, plan), min(3, values.shape[1]) if modes else 0
+    expected, found = (
+        one.run(request, make_output(len(values), draws, modes, count))
+        for one in (Engine("reference"), engine)
+    )
+    assert differing(expected, found) == [], settings
+    return expected.tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -17,8 +18,8 @@ from fastsample.engines.reference.draw import words
 from fastsample.params.ops import DrawMethod
 from fastsample.params.table import BY_NAME
 from tests.support.case_loop import each
-from tests.support.engines import Engine, differing, make_output, make_plan, make_request
-from tests.support.race_cases import KINDS, make_race_row, race_of, random_race_batch
+from tests.support.engines import Engine, make_output, make_plan, make_request
+from tests.support.race_cases import KINDS, compare_races, make_race_row, race_of, random_race_batch
 from tests.support.random_rows import pick
 
 torch = pytest.importorskip("torch")
@@ -54,19 +55,7 @@ class OnDevice:
         self._patch.__exit__(*args)
 
 
-def compare(
-    values: np.ndarray, draws: int = 2, modes: tuple[str, ...] = (), **settings: Any
-) -> Any:
-    """Compare a batch on the engine with the reference, and return the tokens."""
-    request = make_request(values, make_plan(len(values), **{"draw": RACE, **settings}))
-    expected, found = (
-        engine.run(
-            request, make_output(len(values), draws, modes, min(3, values.shape[1]) if modes else 0)
-        )
-        for engine in (REFERENCE, TORCH)
-    )
-    assert differing(expected, found) == [], settings
-    return expected.tokens
+compare = partial(compare_races, TORCH)
 
 
 # ---------------------------------------------------------------- random cases

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -13,8 +14,8 @@ from fastsample.engines.reference import clocks
 from fastsample.engines.reference import race as reference_race
 from fastsample.params.ops import DrawMethod, Op
 from tests.support.case_loop import each
-from tests.support.engines import Engine, differing, make_output, make_plan, make_request
-from tests.support.race_cases import KINDS, make_race_row, random_race_batch
+from tests.support.engines import Engine
+from tests.support.race_cases import KINDS, compare_races, make_race_row, random_race_batch
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
@@ -37,18 +38,7 @@ SMALL = race._Tiles(levels=1, scan=2, clocks=1, arrivals=64)
 """Tiles by which every loop of a kernel has several rounds."""
 
 
-def compare(
-    values: np.ndarray, draws: int = 2, modes: tuple[str, ...] = (), **settings: Any
-) -> Any:
-    """Compare a batch on the engine with the reference, and return the tokens."""
-    request = make_request(values, make_plan(len(values), **{"draw": RACE, **settings}))
-    count = min(3, values.shape[1]) if modes else 0
-    expected, found = (
-        engine.run(request, make_output(len(values), draws, modes, count))
-        for engine in (REFERENCE, TRITON)
-    )
-    assert differing(expected, found) == [], settings
-    return expected.tokens
+compare = partial(compare_races, TRITON)
 
 
 @pytest.mark.parametrize(
