@@ -104,6 +104,7 @@ def test_law_of_head_and_tail(steps: int, masses: list[int], v: int, q: int) -> 
 
 
 # ---------------------------------------------------------------- frequencies
+# Nightly: `tests/engines/test_race_frequencies.py` has many more draws of the native engine.
 
 WIDE = np.full(1024, -np.inf, dtype=np.float32)
 WIDE[:992:31] = normal(np.random.default_rng(9), 32, 1.2)
@@ -125,11 +126,13 @@ def fit(name: str, n_draws: int) -> float:
     return chi_square_tail(g_statistic(counts, shares), int(np.count_nonzero(shares)) - 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", FIT)
 def test_frequencies(name: str) -> None:
     assert fit(name, 25_000) > ALPHA
 
 
+@pytest.mark.nightly
 def test_a_head_that_is_not_shaved_is_found() -> None:
     """The control: heavy tokens that arrive by the tail and by a clock of all their mass."""
 

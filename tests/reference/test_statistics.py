@@ -10,6 +10,7 @@ import pytest
 from tests.support.border_checks import check_draws_are_streams
 from tests.support.case_loop import each
 from tests.support.engines import Engine, csr, make_output, make_plan, make_request, native
+from tests.support.frequencies import count_draws
 from tests.support.goodness_of_fit import (
     ALPHA,
     chi_square_tail,
@@ -17,6 +18,7 @@ from tests.support.goodness_of_fit import (
     kolmogorov,
     kolmogorov_limit,
     poisson_tails,
+    pool,
     softmax64,
     z_limit,
 )
@@ -24,7 +26,6 @@ from tests.support.random_rows import normal
 
 needs_native = pytest.mark.skipif(native is None, reason="fastsample._native is not built")
 SIZE = 32
-CHUNK = 2_500_000
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "warm": {"temperature": 1.7},
@@ -53,16 +54,6 @@ def request_of(name: str) -> Any:
         lists = {"mask": mask, "bias": bias, "output": csr([[1, 1, 2, 7, 7, 7]])}
     plan = make_plan(1, seed=2024, position=9, **SETTINGS[name])
     return make_request(row[np.newaxis], plan, **lists)
-
-
-def count_draws(engine: Engine, request: Any, n_draws: int) -> np.ndarray:
-    """How often each token is drawn, on many streams at each of a few positions."""
-    counts = np.zeros(request.vocabulary, dtype=np.int64)
-    for _ in range(0, n_draws, CHUNK):
-        out = engine.run(request, make_output(1, draws=CHUNK))
-        counts += np.bincount(out.tokens[0], minlength=request.vocabulary)
-        request.plan["position"] += 1
-    return counts
 
 
 def expected_shares(name: str, request: Any) -> np.ndarray:
@@ -126,6 +117,15 @@ def test_limits_are_those_of_tables():
     assert 2 * np.exp(-2 * kolmogorov_limit() ** 2) == pytest.approx(1e-9)
     assert poisson_tails(3, 2.0) == pytest.approx((0.857123, 0.323324), rel=1e-5)
     assert kolmogorov(np.array([0.1, 0.2, 0.9])) == pytest.approx((2 / 3 - 0.2) * np.sqrt(3))
+
+
+def test_cells_expect_enough() -> None:
+    counts, shares = np.array([2, 3, 40, 1, 4, 50]), np.array([4, 4, 40, 2, 10, 40]) / 100
+    pooled, expected = pool(counts, shares, 7)
+    assert pooled.tolist() == [5, 40, 5, 50]
+    assert expected == pytest.approx([0.08, 0.4, 0.12, 0.4])
+    assert pool(counts, shares, 45)[0].tolist() == [45, 55]
+    assert [cells.tolist() for cells in pool(counts, shares, 1000)] == [[100], [1.0]]
 
 
 def test_n_draws_are_those_of_n_streams(engine: Engine):

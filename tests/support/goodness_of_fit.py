@@ -46,6 +46,18 @@ def g_statistic(counts: np.ndarray, shares: np.ndarray) -> float:
     return 2 * float(np.sum(counts[seen] * np.log(counts[seen] / expected[seen])))
 
 
+def pool(counts: np.ndarray, shares: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
+    """Counts and shares of neighbours added up, in cells that expect `least` counts or more."""
+    starts, expected = [0], 0.0
+    for end, share in enumerate((shares * counts.sum()).tolist(), 1):
+        expected += share
+        if expected >= least:
+            starts.append(end)
+            expected = 0.0
+    starts = starts[:-1] or starts  # what is left over joins the last cell
+    return np.add.reduceat(counts, starts), np.add.reduceat(shares, starts)
+
+
 def chi_square(counts: np.ndarray, shares: np.ndarray | float) -> float:
     """Pearson's statistic of counts under shares, one for all cells or one each."""
     expected = counts.sum() * shares

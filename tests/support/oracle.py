@@ -8,12 +8,19 @@ import numpy as np
 
 from fastsample.engines import reference
 from fastsample.engines.contract import LogprobResult, SampleOutput
-from tests.support.engines import Engine, make_output
+from tests.support.engines import TESTED_ENGINES, Engine, make_output
 from tests.support.random_requests import random_forms, random_top_count
-from tests.support.random_rows import TEMPERATURES
+from tests.support.random_rows import TEMPERATURES, Rng
 
 REFERENCE = Engine("reference")
+RACERS = [engine for engine in TESTED_ENGINES if engine.has_race]
 SIZES = (1, 2, 3, 5, 16, 17, 33, 63, 64, 100, 127, 128, 129, 130, 200, 257, 300, 383, 513, 1000)
+
+
+def some_racers(rng: Rng) -> list[Engine]:
+    """Engines that have the race; torch, at 50 times the time of native, for one batch in eight."""
+    has_torch = rng.integers(8) == 0
+    return [engine for engine in RACERS if has_torch or engine.name != "torch"]
 
 
 def random_answer_shape(rng: np.random.Generator, vocabulary: int) -> dict[str, Any]:
