@@ -58,9 +58,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
 demo: $(STAMP)
 	$(PY) -m fastsample demo
 
+# A test that hangs shows where, and fails.
 test: $(STAMP)
 	$(EXTRAS)
-	$(PYTEST) $(if $(K),-k '$(K)')
+	$(PYTEST) -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true $(if $(K),-k '$(K)')
 
 smoke: $(STAMP)
 	$(PY) -m pytest -n $(JOBS) --dist loadgroup -m smoke $(SMOKE)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.ops import DrawMethod, Op
+from fastsample.params.ops import AUTOMATIC, INVERSE, RACE, DrawMethod, Op
 from fastsample.params.table import STAGES
 
 from .contract import Engine
@@ -217,15 +217,14 @@ def settle_draws(name: str, plan: NDArray[np.void], reduction: str) -> None:
         A race in a reduction that has none, or for an engine that has none.
     """
     draw, is_exact = plan["draw"], reduction == "exact"
-    draw[draw == DrawMethod.AUTOMATIC] = DrawMethod.RACE if is_exact else DrawMethod.INVERSE
-    can_race = DrawMethod.RACE in ENGINES[name].draws
-    if not (is_exact and can_race) and (draw == DrawMethod.RACE).any():
+    draw[draw == AUTOMATIC] = RACE if is_exact else INVERSE
+    if not (is_exact and RACE in ENGINES[name].draws) and (draw == RACE).any():
         if not is_exact:
             raise ValueError(
                 f'`draw` must be "inverse" or None in the reduction {reduction!r}, got "race" (its '
                 'sums are for the inverse method; a race needs reduction="exact")'
             )
-        able = next(one.name for one in ENGINES.values() if DrawMethod.RACE in one.draws)
+        able = next(one.name for one in ENGINES.values() if RACE in one.draws)
         raise ValueError(
             f'engine {name!r} has no draw "race" (use engine="{able}", or draw="inverse")'
         )

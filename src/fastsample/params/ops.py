@@ -43,3 +43,8 @@ class DrawMethod(IntEnum):
     """The token that arrives first, each at a rate of its mass."""
     AUTOMATIC = 2
     """The race where masses are summed exactly, else the inverse method; no engine reads it."""
+
+
+# For arrays. To compare one with a member of an enum, NumPy looks for attributes of its class in
+# Python code: twenty times slower, and what a signal handler raises there is lost.
+INVERSE, RACE, AUTOMATIC = map(int, DrawMethod)
