@@ -54,13 +54,12 @@ def parse_draws(n: Any, logprobs: LogprobRequest | None, margin: bool) -> int:
     return int(draws)
 
 
-def parse_flag(name: str, value: Any) -> bool:
-    """Check an argument that asks for a field of the result."""
+def parse_flag(name: str, value: Any, effect: str = "adds the field to the result") -> bool:
+    """Check an argument that asks for more of the result; the message says what True does."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise TypeError(
-        f"`{name}` must be True or False, got {type(value).__name__} {value!r} (True adds the "
-        "field to the result)"
+        f"`{name}` must be True or False, got {type(value).__name__} {value!r} (True {effect})"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, overload
 
@@ -14,7 +14,7 @@ from fastsample.engines.contract import SampleRequest
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import as_rows
 from fastsample.params.parameters import SamplingParams
-from fastsample.params.table import POSITION, SEED, STAGES, STREAM
+from fastsample.params.table import ONE_STREAM, POSITION, SEED, STAGES
 from fastsample.params.validation import IntParameter
 
 from .arguments import parse_flag
@@ -202,7 +202,8 @@ def candidates(
     (1, 1, 0, 0.475)
     """
     arguments = locals()
-    place = _place(parse_flag("draw", draw), seed, position, stream)
+    is_traced = parse_flag("draw", draw, "also returns how a race draws a token")
+    place = _place(is_traced, seed, position, stream)
     params = SamplingParams(**{name: arguments[name] for name in STAGES})
     stages = {name: getattr(params, name) for name in STAGES}
     row = _one_row(logits)
@@ -212,15 +213,15 @@ def candidates(
     raw_mass = raw.mass[:n].tolist()
     listed = [
         Candidate(
-            rank=place + 1,
+            rank=i + 1,
             token=int(token),
             logit=float(row[token]),
-            raw_probability=raw_mass[place] / raw.total,
+            raw_probability=raw_mass[i] / raw.total,
             running_total=running / raw.total,
-            probability=int(after.mass[place]) / after.total,
-            cut_by=_cut_by(after, place),
+            probability=int(after.mass[i]) / after.total,
+            cut_by=_cut_by(after, i),
         )
-        for place, (token, running) in enumerate(zip(raw.order, accumulate(raw_mass), strict=False))
+        for i, (token, running) in enumerate(zip(raw.order, accumulate(raw_mass), strict=False))
     ]
     return listed if place is None else (listed, _trace_draw(row, stages, after, place))
 
@@ -236,7 +237,11 @@ def _place(draw: bool, seed: Any, position: Any, stream: Any) -> reference.Place
         )
     if not draw:
         return None
-    return reference.Place(SEED.one(seed), POSITION.one(position or 0), STREAM.one(stream or 0))
+    return reference.Place(
+        replace(SEED, way_out="take it modulo 2**64").one(seed),
+        0 if position is None else POSITION.one(position),
+        0 if stream is None else ONE_STREAM.one(stream),
+    )
 
 
 def _trace_draw(
@@ -276,8 +281,8 @@ def _one_row(logits: Any) -> NDArray[np.float32]:
     return row
 
 
-def _cut_by(seen: reference.Trace, place: int) -> str | None:
+def _cut_by(seen: reference.Trace, i: int) -> str | None:
     for stage, first, end in seen.stages:
-        if not first <= place < end:
+        if not first <= i < end:
             return stage
-    return None if seen.mass[place] else "mass"
+    return None if seen.mass[i] else "mass"

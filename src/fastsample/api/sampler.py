@@ -23,7 +23,7 @@ from fastsample.inputs.logits import (
     memory_of_logits,
 )
 from fastsample.params.parameters import SamplingParams, replace_fields
-from fastsample.params.table import POSITION, STREAM
+from fastsample.params.table import ONE_STREAM, POSITION
 from fastsample.params.validation import check_reduction
 
 from .arguments import invalid_mask, parse_flag, parse_logprobs
@@ -460,7 +460,7 @@ class Sampler:
         """
         checked = replace_fields(params, keywords)
         (tokens,) = parse_token_lists("prompt", prompt, 1)
-        sequence = start_sequence(checked, tokens, STREAM.one(stream))
+        sequence = start_sequence(checked, tokens, ONE_STREAM.one(stream))
         with self._exclusive.begin():
             self._suspend()
             return self._table.add(sequence)

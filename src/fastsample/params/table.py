@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -177,6 +178,8 @@ STREAM = IntParameter(
     high=2**32 - 1,
     dtype=np.uint32,
 )
+ONE_STREAM = replace(STREAM, way_out="which continuation of the seed")
+"""The stream of one sequence, where "row" has no meaning."""
 THREADS = IntParameter(
     name="n_threads",
     help="The most threads that a call uses.",
