@@ -346,5 +346,5 @@ def _prepare(
     if make_draw is None or plan is None or invalid is not None:
         return None
     mode = check_reduction(reduction)
-    execution.settle_draws(plan, mode)
+    execution.settle(plan, mode)
     return make_draw(plan, MAX_VOCABULARY, isa, execution.n_threads or 0, mode)

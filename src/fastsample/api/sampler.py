@@ -461,6 +461,7 @@ class Sampler:
         checked = replace_fields(params, keywords)
         (tokens,) = parse_token_lists("prompt", prompt, 1)
         sequence = start_sequence(checked, tokens, ONE_STREAM.one(stream))
+        self._settle([sequence])
         with self._exclusive.begin():
             self._suspend()
             return self._table.add(sequence)
@@ -529,8 +530,14 @@ class Sampler:
         self._latency = Latency() if measure else None
         self._reduction = check_reduction(state["reduction"])
         self._execution = Execution.of(state["engine"], state["isa"], state["n_threads"])
+        self._settle(self._table.get(None))
         self._exclusive = ExclusiveUse()
         self._batch = None
+
+    def _settle(self, sequences: list[Sequence]) -> None:
+        """Refuse sequences that no call could draw: one of them would stop the whole batch."""
+        for one in sequences:
+            self._execution.settle(one._plan, self._reduction)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name[0] != "_":

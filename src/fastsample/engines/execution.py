@@ -27,12 +27,12 @@ class Execution(NamedTuple):
 
     def sample(self, request: SampleRequest, output: SampleOutput) -> None:
         """Draw for every row whose status is 0; write tokens, statuses and log-probabilities."""
-        require_stages(self.engine.name, request.plan)
-        self.settle_draws(request.plan, request.reduction)
+        self.settle(request.plan, request.reduction)
         self.engine.run(request, output, isa=self.isa, n_threads=self.n_threads)
 
-    def settle_draws(self, plan: NDArray[np.void], reduction: str) -> None:
-        """Settle how the rows of a plan are drawn, in place."""
+    def settle(self, plan: NDArray[np.void], reduction: str) -> None:
+        """Refuse a plan that the engine cannot draw; settle how its rows are drawn, in place."""
+        require_stages(self.engine.name, plan)
         settle_draws(self.engine.name, plan, reduction)
 
     def kept_sets(self, request: SampleRequest) -> tuple[KeptSets, NDArray[np.uint8]]:

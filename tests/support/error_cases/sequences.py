@@ -161,6 +161,11 @@ OF_TWO: list[tuple[Callable[[Sampler], Any], type[Exception], str]] = [
     (lambda s: s.add(stream=2**32), ValueError, "`stream` must be in [0, 2**32), got 4294967296 ("),
     (lambda s: s.add(prompt=["a"]), TypeError, "`prompt` must hold lists of integers, got list of"),
     (
+        lambda s: Sampler([], reduction="fixed").add(draw="race"),
+        ValueError,
+        '`draw` must be "inverse" or None in the reduction \'fixed\', got "race" (',
+    ),
+    (
         lambda s: s(np.where(ROWS[:2] > 2, np.nan, ROWS[:2])),
         ValueError,
         "`logits` row 0 holds nan at token 2 (a logit must be finite",
@@ -226,6 +231,11 @@ ERROR_CASES = [
         "`latency` needs a Sampler that measures, got one that does not (make it with measure=T",
     ),
     sampler_error({"engine": "fast"}, ValueError, "`engine` must be 'native', 'numba', "),
+    sampler_error(
+        {"draw": "race", "reduction": "fast"},
+        ValueError,
+        '`draw` must be "inverse" or None in the reduction \'fast\', got "race" (',
+    ),
     sampler_error({"n_threads": 0}, ValueError, "`n_threads` must be in [1, 2**31), got 0 ("),
     sampler_error(
         {"prompt": 0.5}, TypeError, "`prompt` must hold lists of integers, got float of shape "
