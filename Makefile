@@ -18,10 +18,12 @@
 #   make tsan                                   the same for ThreadSanitizer
 #   make bench                                  what a token costs: tables, and performance.json, performance.svg
 #                                               in .benchmarks; a few minutes in which nothing else
-#                                               may run. TORCH=... adds torch to the rivals, README=1
-#                                               writes the tables into README.md and docs/performance.md,
-#                                               the picture to docs/performance.svg; NOISY=1 goes on, and
-#                                               says so, where something else runs
+#                                               may run. TORCH=... adds torch to the rivals, NOISY=1
+#                                               goes on, and says so, where something else runs
+#   make bench README=1 FASTSAMPLE_LOGITS=rows.npy
+#                                               writes the figures into README.md and docs, the picture
+#                                               to docs/performance.svg; the rows are recorded ones of
+#                                               151,936 logits or more, and have goals
 #   make clean                                  removes all that the above made
 
 VENV ?= .venv

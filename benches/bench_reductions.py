@@ -1,5 +1,7 @@
 """The cost of determinism: exact and fixed against fast; and sums of plain arrays.
 
+All draw by the inverse method, so that only the sums differ. The race has no fast mode.
+
 python benches/publish.py --only reductions
 """
 
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from rivals import OURS, TORCH, is_installed
-from rows import GENERATOR, RowSet
+from rows import of_the_package
 from settings import FIXED_LIMIT, SETTINGS, Setting, edges, exact_limit
 
 import fastsample
@@ -20,7 +22,7 @@ import fastsample
 if TYPE_CHECKING:
     from conftest import Bench
 
-ROWS = RowSet(GENERATOR, 151_936)
+ROWS = of_the_package()[-1]
 ABOUT = {"contender": OURS, "source": ROWS.source, "vocabulary": ROWS.vocabulary}
 NUMBERS = 1_000_000
 ARRAYS = 8
@@ -42,7 +44,8 @@ def test_draw(bench: Bench, setting: Setting, reduction: str) -> None:
     """One row, one thread, one token."""
 
     def sampler(reduction: str) -> Any:
-        return fastsample.Sampler(setting.sampling(), n_threads=1, reduction=reduction)
+        params = setting.sampling(draw="inverse")
+        return fastsample.Sampler(params, n_threads=1, reduction=reduction)
 
     rows = bench.rows(ROWS)
     about = {"setting": setting.name, "limit": limit_of(reduction, setting.name), "partner": "fast"}

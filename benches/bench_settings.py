@@ -1,53 +1,69 @@
-"""Every setting on every set of rows: fastsample and its rivals, interleaved with `np.max`."""
+"""Every setting on every set of rows: both ways to draw, and rivals, interleaved with `np.max`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
-from rivals import OURS, RIVALS, is_installed, rivals_of
-from rows import GENERATOR, RowSet, of_the_file, published
-from settings import SETTINGS, Setting
+from rivals import ARGMAX, INVERSE, OURS, RIVALS, is_installed, rivals_of
+from rows import GENERATOR, RowSet, compared, of_the_file, of_the_package
+from settings import SETTINGS, VOCABULARIES, Setting
 
 import fastsample
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-WIDE = 128_000
-"""Targets apply from this vocabulary size on: below, call overhead dominates."""
-
-SETS = (*published(), *of_the_file(), RowSet(GENERATOR, 32_000), RowSet(GENERATOR, 262_144))
-"""Each vocabulary of 32,000, 49,152, 151,936 and 262,144 is among them."""
+GENERATED = [RowSet(GENERATOR, size) for size in VOCABULARIES]
+SETS = tuple(dict.fromkeys((*of_the_file(), *of_the_package(), *GENERATED)))
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
+def contenders(rows: RowSet, setting: Setting) -> list[str]:
+    """List what draws with a setting: rivals on some sets only, as they take long."""
+    inverse = [INVERSE] if setting.params.get("temperature") != 0 else []
+    return [OURS, *inverse, *(rivals_of(setting.sampling()) if rows in compared() else ())]
+
+
 CONTESTS = [
-    pytest.param(setting, contender, id=f"{setting.name}-{contender}")
+    pytest.param(rows, setting, contender, id=f"{rows.name}-{setting.name}-{contender}")
+    for rows in SETS
     for setting in SETTINGS
-    for contender in (OURS, *rivals_of(setting.sampling()))
+    for contender in contenders(rows, setting)
 ]
 
 
-@pytest.mark.parametrize("rows", SETS, ids=lambda rows: rows.name)
-@pytest.mark.parametrize(("setting", "contender"), CONTESTS)
+def call_of(setting: Setting, contender: str) -> Any:
+    """Make what is timed: a row in, a token out."""
+    if contender == OURS:
+        return fastsample.Sampler(setting.sampling(), n_threads=1)
+    if contender == INVERSE:
+        return fastsample.Sampler(setting.sampling(draw="inverse"), n_threads=1)
+    return RIVALS[contender](setting.sampling())
+
+
+@pytest.mark.parametrize(("rows", "setting", "contender"), CONTESTS)
 def test_draw(bench: Bench, rows: RowSet, setting: Setting, contender: str) -> None:
     """One row, one thread, one token."""
-    params = setting.sampling()
-    if contender == OURS:
-        call = fastsample.Sampler(params, n_threads=1)
-    elif is_installed(contender):
-        call = RIVALS[contender](params)
-    else:
+    if not is_installed(contender):
         pytest.skip(f"{contender} is not installed")
     bench.compare(
-        call,
+        call_of(setting, contender),
         bench.rows(rows),
         table="settings",
         contender=contender,
         setting=setting.name,
         source=rows.source,
         vocabulary=rows.vocabulary,
-        limit=setting.limit if contender == OURS and rows.vocabulary >= WIDE else None,
+        limit=rows.goal(setting) if contender == OURS else None,
     )
+
+
+@pytest.mark.parametrize("rows", SETS, ids=lambda rows: rows.name)
+def test_argmax(bench: Bench, rows: RowSet) -> None:
+    """NumPy's argmax, which greedy must not be slower than."""
+    about = {"source": rows.source, "vocabulary": rows.vocabulary, "limit": None}
+    about |= {"table": "settings", "contender": ARGMAX, "setting": ARGMAX}
+    bench.compare(np.argmax, bench.rows(rows), **about)

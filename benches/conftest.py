@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rows import WARM_SECONDS, RowSet, published, rows_of
+from rows import WARM_SECONDS, RowSet, of_the_package, rows_of
 
 import fastsample
 from fastsample.cli.interleave import Call
@@ -24,7 +24,7 @@ if find_spec("pytest_benchmark") is None:
     collect_ignore_glob = ["bench_*.py"]
 else:
     import machine
-    from interleave import Interleaved
+    from interleave import Interleaved, Times
 
 SMOKE_VOCABULARY = 2_048
 
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what would be tried twice: other sets of rows shrink to the same small ones."""
     if not getattr(config.option, "benchmark_disable", False):
         return
-    twice = [item for item in items if _rows_of(item) not in (None, *published())]
+    twice = [item for item in items if _rows_of(item) not in (None, *of_the_package())]
     config.hook.pytest_deselected(items=twice)
     items[:] = [item for item in items if item not in set(twice)]
 
@@ -153,12 +153,20 @@ class Bench:
         self.benchmark.extra_info.update(
             **self.facts,
             **columns,
-            us=outcome.median * 1e6,
-            p99_us=outcome.p99 * 1e6,
-            partner_us=outcome.partner * 1e6,
-            ratio=outcome.median / outcome.partner,
-            bytes_per_second=items[0].nbytes / tokens / outcome.median,
+            **microseconds(outcome.call),
+            **microseconds(outcome.partner, "partner_"),
+            ratio=outcome.call.median / outcome.partner.median,
+            bytes_per_second=items[0].nbytes / tokens / outcome.call.median,
         )
+
+
+def microseconds(times: Times, prefix: str = "") -> dict[str, float]:
+    """Name the figures of a call's times, or of its partner's."""
+    return {
+        f"{prefix}us": times.median * 1e6,
+        f"{prefix}mean_us": times.mean * 1e6,
+        f"{prefix}p99_us": times.p99 * 1e6,
+    }
 
 
 @pytest.fixture

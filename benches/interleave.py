@@ -2,7 +2,7 @@
 
 A slow moment of the machine affects both, so their ratio is stable where microseconds are not.
 pytest-benchmark times the call; the partner runs, under a clock of its own, in the set-up of each
-round, which pytest-benchmark does not time. The partner's median and the ratio go into its
+round, which pytest-benchmark does not time. The partner's times and the ratio go into its
 extra_info. `fastsample.cli.interleave` is the version for users: it needs no pytest-benchmark and
 keeps a histogram instead of every time.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,33 @@ from fastsample.cli.interleave import Call
 BUDGET = 0.25
 """Seconds for a bench and its partner; a slow bench still runs once on every row."""
 
-MOST_ROUNDS = 512
+MOST_ROUNDS = 4_096
 SLOW = 1e-3
 """A call that takes more seconds than this is warmed up on a few rows instead of all."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Seconds per token: the call's median and 99th percentile, and its partner's median."""
+class Times:
+    """Seconds per token: median, mean and 99th percentile."""
 
     median: float
+    mean: float
     p99: float
-    partner: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float], tokens: int) -> Times:
+        """Summarize the seconds of calls that give `tokens` tokens each."""
+        per_token = np.asarray(seconds) / tokens
+        p99 = np.percentile(per_token, 99)
+        return cls(float(np.median(per_token)), float(per_token.mean()), float(p99))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The times of a call and of its partner."""
+
+    call: Times
+    partner: Times
 
 
 class Interleaved:
@@ -90,8 +104,4 @@ class Interleaved:
         if not benchmark.enabled:
             return None
         seconds = benchmark.stats.stats.data
-        return Outcome(
-            median(seconds) / tokens,
-            float(np.percentile(seconds, 99)) / tokens,
-            median(self.partner_seconds) / tokens,
-        )
+        return Outcome(Times.of(seconds, tokens), Times.of(self.partner_seconds, tokens))

@@ -18,6 +18,9 @@ from fastsample.cli.interleave import QUIET, load_average
 HOPELESS = 2.0
 """A load average above this will not settle in the time that is waited."""
 
+ZEN4_MODELS = (range(0x10, 0x20), range(0x60, 0xB0))
+"""Models of AMD's family 19h that are Zen 4; the others are Zen 3."""
+
 
 class BusyError(RuntimeError):
     """Other work runs on this machine, which would distort the figures."""
@@ -71,12 +74,21 @@ def versions() -> dict[str, str]:
 
 def facts() -> dict[str, Any]:
     """Describe the machine: recorded with every figure."""
+    cpu = cpuinfo.get_cpu_info()
     return {
-        "cpu": cpuinfo.get_cpu_info().get("brand_raw") or platform.machine(),
+        "cpu": cpu.get("brand_raw") or platform.machine(),
+        "zen4": is_zen4(cpu),
         "cores": fastsample.info()["threads"],
         "versions": versions(),
         "numpy_simd": _numpy_simd(),
     }
+
+
+def is_zen4(cpu: dict[str, Any]) -> bool:
+    """Whether a processor, as cpuinfo describes it, is AMD's Zen 4, for which the goals are."""
+    if cpu.get("vendor_id_raw") != "AuthenticAMD" or cpu.get("family") != 0x19:
+        return False
+    return any(cpu.get("model") in models for models in ZEN4_MODELS)
 
 
 def _numpy_simd() -> list[str]:

@@ -13,8 +13,7 @@ error of the measurement: that of a share p over N draws is sqrt(p (1 - p) / N).
 - race, inverse: `sample` with `draw="race"` and `draw="inverse"`;
 - torch: softmax and `torch.multinomial` with a generator of fixed seed, as in transformers. For one
   draw a row torch races too, with an exponential random number for each token of the row;
-- sorted sum: a running sum over the tokens by descending probability, as llama.cpp's sampler does;
-- llama.cpp: llama-cpp-python's own sampler, where it is installed.
+- sorted sum: a running sum over the tokens by descending probability, as llama.cpp's sampler does.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
-from rows import FILE, SMOLLM2, of_the_file, published
+from rows import FILE, SMOLLM2, of_the_file, of_the_package
 
 import fastsample
 
@@ -110,39 +109,11 @@ def multinomial(row: Row, params: dict[str, Any], seed: int, n: int) -> NDArray[
     return tokens
 
 
-def llama_cpp(row: Row, params: dict[str, Any], seed: int, n: int) -> NDArray[np.int64]:
-    """Draw with llama.cpp's chain of samplers, a fresh one for each draw."""
-    import llama_cpp as llama
-
-    tokens = np.empty(n, np.int64)
-    for i in range(n):
-        chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
-        if "top_k" in params:
-            llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_top_k(params["top_k"]))
-        if "top_p" in params:
-            llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_top_p(params["top_p"], 1))
-        if "min_p" in params:
-            llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_min_p(params["min_p"], 1))
-        temperature = llama.llama_sampler_init_temp(params["temperature"])
-        llama.llama_sampler_chain_add(chain, temperature)
-        llama.llama_sampler_chain_add(chain, llama.llama_sampler_init_dist(seed * n + i))
-        data = (llama.llama_token_data * row.size)()
-        view = np.ctypeslib.as_array(data)
-        view["id"], view["logit"], view["p"] = np.arange(row.size), row, 0
-        array = llama.llama_token_data_array(data, row.size, -1, False)
-        llama.llama_sampler_apply(chain, array)
-        tokens[i] = array.data[array.selected].id
-        llama.llama_sampler_free(chain)
-    return tokens
-
-
 def methods() -> dict[str, Callable[..., NDArray[np.int64]]]:
     """List the methods that can run here."""
     found = {"race": ours("race"), "inverse": ours("inverse"), "sorted sum": sorted_sum}
     if find_spec("torch"):
         found["torch"] = multinomial
-    if find_spec("llama_cpp"):
-        found["llama.cpp"] = llama_cpp
     return found
 
 
@@ -175,14 +146,14 @@ class Cell:
 
 
 def measure(rows: list[Row], noise: str, setting: str, draws: int, few: int) -> Cell:
-    """Measure the shares of a noise and a setting; methods in Python draw `few` tokens a row."""
+    """Measure the shares of a noise and a setting; torch draws `few` tokens a row."""
     params, variations = SETTINGS[setting], []
     changed: dict[str, list[float]] = {name: [] for name in methods()}
     for seed, row in enumerate(rows):
         noisy = NOISES[noise](row, seed)
         variations.append(total_variation(kept(row, params), kept(noisy, params), row.size))
         for name, method in methods().items():
-            n = few if name in ("torch", "llama.cpp") else draws
+            n = few if name == "torch" else draws
             a, b = (method(one, params, seed, n) for one in (row, noisy))
             changed[name].append(float(np.mean(a != b)))
     shares = {name: float(np.mean(found)) for name, found in changed.items()}
@@ -203,7 +174,7 @@ def lines_of(cells: list[Cell], n_rows: int, draws: int, few: int) -> list[list[
     """Lay out the lines of the table."""
     lines = []
     for cell in cells:
-        counts = {name: few if name in ("torch", "llama.cpp") else draws for name in cell.shares}
+        counts = {name: few if name == "torch" else draws for name in cell.shares}
         shares = [format_share(share, counts[name] * n_rows) for name, share in cell.shares.items()]
         lines.append([cell.noise, cell.setting, f"{cell.variation:.2g}", *shares])
     return lines
@@ -211,11 +182,12 @@ def lines_of(cells: list[Cell], n_rows: int, draws: int, few: int) -> list[list[
 
 def main(
     draws: Annotated[int, typer.Option(min=1, help="draws of a row")] = 2_000,
-    few: Annotated[int, typer.Option(min=1, help="draws of a row by torch and llama.cpp")] = 100,
+    few: Annotated[int, typer.Option(min=1, help="draws of a row by torch")] = 100,
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
 ) -> None:
     """Print the share of tokens that change, by noise, setting and method."""
-    for row_set in of_the_file()[:1] or published()[:1]:
+    recorded = sorted(of_the_file(), key=lambda rows: rows.vocabulary)
+    for row_set in recorded[-1:] or of_the_package()[:1]:
         rows = row_set.distinct()
         cells = [
             measure(rows, noise, setting, draws, few) for noise in NOISES for setting in SETTINGS

@@ -7,13 +7,15 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure as Canvas
-from rivals import FULL_SORT, NUMPY, OURS, TORCH
+from rivals import FULL_SORT, INVERSE, NUMPY, OURS, TORCH
 from settings import SETTINGS
+from sheets import title_of
 from tables import Report
 
 STYLES: dict[str, dict[str, Any]] = {
     "np.max": {"marker": "|", "color": "black", "s": 160},
     OURS: {"marker": "o", "color": "tab:red", "s": 60},
+    INVERSE: {"marker": "o", "color": "tab:pink", "s": 30},
     NUMPY: {"marker": "s", "color": "tab:blue", "s": 36},
     FULL_SORT: {"marker": "D", "color": "tab:gray", "s": 36},
     TORCH: {"marker": "^", "color": "tab:orange", "s": 40},
@@ -44,11 +46,11 @@ def draw(report: Report, sets: list[tuple[str, int]], path: Path) -> None:
                 axes.scatter(times, lines, label=name, zorder=2, **STYLES[name])
             axes.set_xscale("log")
             axes.set_xlabel("microseconds per token")
-            axes.set_title(f"{source}, V = {vocabulary:,}", fontsize="medium")
+            axes.set_title(title_of(source, vocabulary), fontsize="medium")
             axes.grid(axis="x", which="both", color="0.9", zorder=0)
         panels[0].set_yticks(range(len(SETTINGS)), [setting.name for setting in SETTINGS])
         panels[0].invert_yaxis()
-        canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
         if report.noisy:
             canvas.suptitle("NOISY: other work ran on this machine")
         path.parent.mkdir(parents=True, exist_ok=True)

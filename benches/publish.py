@@ -1,7 +1,8 @@
 """`make bench`: run every bench, print the tables, write the JSON and the figure to .benchmarks.
 
 python benches/publish.py                 run everything; the machine must be idle
-python benches/publish.py --readme        also update README.md and docs/performance.{md,svg}
+python benches/publish.py --readme        also update the pages and docs/performance.svg; needs
+                                          FASTSAMPLE_LOGITS: rows of 151,936 logits or more
 python benches/publish.py --from FILE     format the JSON of an earlier run
 python benches/publish.py --noisy         run on a busy machine; results are marked, pages unchanged
 python benches/publish.py --only NAME     run bench_NAME.py alone
@@ -19,24 +20,25 @@ import typer
 from picture import draw
 from rich.console import Console
 from rich.text import Text
-from rows import FILE, published
-from tables import (
-    Report,
-    Sheet,
-    as_markdown,
-    as_table,
-    facts_line,
-    read_report,
-    settings_sheet,
-    sheets,
-)
+from rivals import NUMPY
+from rows import FILE, RowSet, of_the_file
+from sentences import TABLES, cost, goals, reductions
+from settings import VOCABULARIES
+from sheets import sets_of, settings_sheet, sheets
+from tables import Report, Sheet, as_markdown, as_table, facts_line, read_report
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".benchmarks"
 PICTURE = ROOT / "docs" / "performance.svg"
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "performance.md"
-BLOCK = re.compile(r"(<!-- make bench README=1 writes this -->\n).*?(<!-- end -->)", re.DOTALL)
+DETERMINISM = ROOT / "docs" / "determinism.md"
+ROWS = RowSet(FILE, VOCABULARIES[0])
+"""The rows of README's table."""
+
+BLOCK = re.compile(
+    r"(<!-- make bench README=1 writes this: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
 
 
 def main(
@@ -55,6 +57,11 @@ def main(
         sys.exit(
             "no page is changed: --only and --readme exclude each other (pages show every bench)"
         )
+    if readme and not done and ROWS not in of_the_file():
+        sys.exit(
+            "nothing is measured: --readme needs FASTSAMPLE_LOGITS, the .npy file of recorded rows "
+            f"of {ROWS.vocabulary:,} logits or more"
+        )
     try:
         report = read_report(done or run(noisy, patience, only))
     except (OSError, ValueError) as error:
@@ -62,15 +69,32 @@ def main(
     show(Console(width=150), report)
     if only:
         return
-    sets = [(rows.source, rows.vocabulary) for rows in published()]
+    sets = [rows for rows in sets_of(report) if has_rivals(report, *rows)]
     picture = PICTURE if readme and not report.noisy else made("svg", report.noisy)
     draw(report, sets, picture)
     print(f"figure: {picture.relative_to(ROOT)}")
     if readme and report.noisy:
         sys.exit("no page is changed: the figures are noisy")
     if readme:
-        write_between_marks(README, readme_block(report))
-        write_between_marks(PAGE, page_block(report))
+        write_pages(report)
+
+
+def has_rivals(report: Report, source: str, vocabulary: int) -> bool:
+    """Whether rivals were timed on a set of rows."""
+    return bool(report.of(contender=NUMPY, source=source, vocabulary=vocabulary))
+
+
+def write_pages(report: Report) -> None:
+    """Fill the marked blocks of the pages; all are made before one is written."""
+    lead, sums = cost(report), reductions(report)
+    blocks = {
+        README: {"cost": lead, "table": readme_block(report)},
+        PAGE: {"cost": lead, "goals": goals(report, TABLES), "tables": page_block(report)},
+        DETERMINISM: {"reductions": sums},
+    }
+    texts = {path: filled(path, named) for path, named in blocks.items()}
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
 
 
 def made(kind: str, noisy: bool, name: str = "performance") -> Path:
@@ -104,32 +128,32 @@ def show(console: Console, report: Report) -> None:
 
 
 def readme_block(report: Report) -> str:
-    """README's table, and the machine it was measured on."""
-    table = as_markdown(readme_sheet(report), leave_out=("p99",))
-    return f"{table}\n\n{facts_line(report)}\n"
+    """README's table, the machine it was measured on, and what the goals of draws are missed by."""
+    table = as_markdown(readme_sheet(report), leave_out=("np.max",))
+    return f"{table}\n\n{facts_line(report)}\n\n{goals(report, ['settings'])}"
 
 
 def readme_sheet(report: Report) -> Sheet:
-    """Every setting on the largest set of rows that anyone can reproduce."""
-    rows = published()[-1]
-    return settings_sheet(report, rows.source, rows.vocabulary)
+    """Every setting on recorded rows."""
+    return settings_sheet(report, ROWS.source, ROWS.vocabulary)
 
 
 def page_block(report: Report) -> str:
-    """All other tables that anyone can reproduce."""
-    reproducible = Report([f for f in report.figures if f["source"] != FILE], report.noisy)
-    others = [sheet for sheet in sheets(reproducible) if sheet != readme_sheet(report)]
-    parts = [f"**{sheet.title}**\n\n{as_markdown(sheet)}\n" for sheet in others]
+    """All tables."""
+    parts = [f"**{sheet.title}**\n\n{as_markdown(sheet)}\n" for sheet in sheets(report)]
     return "\n".join([*parts, f"{facts_line(report)}\n"])
 
 
-def write_between_marks(path: Path, block: str) -> None:
-    """Replace the marked block of a page."""
+def filled(path: Path, blocks: dict[str, str]) -> str:
+    """Return the text of a page with these texts in its marked blocks, which must be the same."""
     text = path.read_text(encoding="utf-8")
-    changed, found = BLOCK.subn(lambda marks: marks[1] + block + marks[2], text)
-    if found != 1:
-        raise ValueError(f"{path.name} must have one marked block for the tables")
-    path.write_text(changed, encoding="utf-8")
+    found = [marks[2] for marks in BLOCK.finditer(text)]
+    if sorted(found) != sorted(blocks):
+        raise ValueError(
+            f"{path.name} must have the marked blocks {', '.join(blocks)}, once each, got "
+            f"{', '.join(found) or 'none'}"
+        )
+    return BLOCK.sub(lambda marks: marks[1] + blocks[marks[2]] + marks[3], text)
 
 
 if __name__ == "__main__":

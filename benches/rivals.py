@@ -19,7 +19,8 @@ from fastsample.cli.baseline import BaselineSampler, draw_index, softmax
 
 Draw = Callable[[NDArray[np.float32]], int]
 
-OURS, FULL_SORT, NUMPY, TORCH = "fastsample", "NumPy, full sort", "NumPy, argpartition", "torch"
+OURS, INVERSE, ARGMAX = "fastsample", 'fastsample, draw="inverse"', "np.argmax"
+FULL_SORT, NUMPY, TORCH = "NumPy, full sort", "NumPy, argpartition", "torch"
 FIRST_TRY = 1_024
 """The nucleus is searched among this many tokens first, then among 8 times as many, and so on."""
 

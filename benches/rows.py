@@ -1,7 +1,8 @@
 """The rows that benches time on: recorded, generated or adversarial, in every dtype that is taken.
 
-A set holds 64 rows, so that a row is read from the third-level cache or from memory, as after a
-model's last layer, and never from the second-level cache.
+A set of rows of FASTSAMPLE_LOGITS holds 16, which come from the third-level cache, as a row does
+that a model's last layer has just written. Other sets hold 64, which come from that cache or from
+memory. No row comes from the second-level cache.
 """
 
 from __future__ import annotations
@@ -17,22 +18,23 @@ from typing import Any
 import numpy as np
 from generator import make_row
 from numpy.typing import NDArray
+from settings import VOCABULARIES, Setting
 
 from fastsample.cli.files import demo_rows, read_rows
 
-COUNT = 64
+COUNT, FILE_COUNT = 64, 16
 WARM_SECONDS, WARM_PASSES = 0.5, 8
 """How much new rows are read before anything is timed on them: both, at the least."""
 
 HEAD = 2_000
 """How many of a row's largest logits a cut keeps; the rest is a random part of the others."""
 
-SMOLLM2, GENERATOR, FILE = "SmolLM2", "generator", "file"
+SMOLLM2, GENERATOR, FILE = "SmolLM2", "generator", "recorded"
 
 
 @dataclass(frozen=True)
 class RowSet:
-    """Rows by their source and vocabulary; `file` is the one that FASTSAMPLE_LOGITS names."""
+    """Rows by source and vocabulary; those of FILE are in the file of FASTSAMPLE_LOGITS."""
 
     source: str
     vocabulary: int
@@ -42,18 +44,27 @@ class RowSet:
         """The name in tables."""
         return f"{self.source}, V = {self.vocabulary:,}"
 
+    @property
+    def count(self) -> int:
+        """How many rows the set has."""
+        return FILE_COUNT if self.source == FILE else COUNT
+
+    def goal(self, setting: Setting) -> float | None:
+        """Return the goal of a setting on these rows: only recorded ones have goals."""
+        return setting.goal(self.vocabulary) if self.source == FILE else None
+
     def rows(self) -> NDArray[np.float32]:
-        """Make the rows: float32 of shape (64, vocabulary), each in memory of its own."""
+        """Make the rows: float32 of shape (count, vocabulary), each in memory of its own."""
         distinct = self.distinct()
-        return np.stack([distinct[i % len(distinct)] for i in range(COUNT)])
+        return np.stack([distinct[i % len(distinct)] for i in range(self.count)])
 
     def distinct(self) -> list[NDArray[np.float32]]:
-        """Make the rows that differ: those of a source with fewer than 64 come again."""
+        """Make the rows that differ: those of a source with fewer rows than the set come again."""
         if self.source == GENERATOR:
-            return [make_row(self.vocabulary, i) for i in range(COUNT)]
+            return [make_row(self.vocabulary, i) for i in range(self.count)]
         recorded = _recorded(self.source)
         whole = recorded.shape[1] == self.vocabulary
-        count = min(len(recorded), COUNT) if whole else COUNT
+        count = min(len(recorded), self.count) if whole else self.count
         return [cut(recorded[i % len(recorded)], self.vocabulary, seed=i) for i in range(count)]
 
 
@@ -75,18 +86,28 @@ def cut(row: NDArray[np.float32], vocabulary: int, seed: int) -> NDArray[np.floa
     return row[np.sort(np.concatenate([head, rest]))]
 
 
-def published() -> tuple[RowSet, ...]:
-    """List the sets of the first table, which anyone can repeat."""
-    return RowSet(SMOLLM2, 49_152), RowSet(GENERATOR, 151_936)
+def of_the_package() -> tuple[RowSet, ...]:
+    """List the sets that anyone has: recorded rows, and generated ones as wide as goals are for."""
+    return RowSet(SMOLLM2, 49_152), RowSet(GENERATOR, VOCABULARIES[0])
 
 
 def of_the_file() -> tuple[RowSet, ...]:
-    """List the sets of the second table: the file's own vocabulary, and cuts of it."""
+    """List the sets that have goals: rows of the file that FASTSAMPLE_LOGITS names, cut to size.
+
+    A file whose rows are too short for all of them is a set of its own size.
+    """
     path = os.environ.get("FASTSAMPLE_LOGITS")
     if not path:
         return ()
     own = read_rows(Path(path)).shape[1]
-    return tuple(RowSet(FILE, v) for v in (own, 151_936, 32_000) if v <= own)
+    sizes = [size for size in VOCABULARIES if size <= own]
+    return tuple(RowSet(FILE, size) for size in sizes or [own])
+
+
+def compared() -> tuple[RowSet, ...]:
+    """List the sets on which rivals are timed, the one that is best to read last."""
+    small, generated = of_the_package()
+    return small, *(of_the_file() or (generated,))[:1]
 
 
 # ---------------------------------------------------------------- adversarial rows

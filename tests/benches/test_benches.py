@@ -85,7 +85,11 @@ def test_sets_of_the_file_that_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     assert rows.of_the_file() == ()
     np.save(tmp_path / "rows.npy", np.zeros((2, 40_000), np.float32))
     monkeypatch.setenv("FASTSAMPLE_LOGITS", str(tmp_path / "rows.npy"))
-    assert [found.vocabulary for found in rows.of_the_file()] == [40_000, 32_000]
+    assert [found.vocabulary for found in rows.of_the_file()] == [32_000]
+    assert rows.compared() == (rows.RowSet(rows.SMOLLM2, 49_152), *rows.of_the_file())
+    assert rows.of_the_file()[0].rows().shape == (16, 32_000)
+    np.save(tmp_path / "rows.npy", np.zeros((2, 900), np.float32))
+    assert [found.vocabulary for found in rows.of_the_file()] == [900]
 
 
 @pytest.mark.parametrize("shape", rows.ADVERSARIAL)
@@ -125,14 +129,25 @@ def test_the_clustered_tenth_is_in_one_place() -> None:
     assert np.ptp(largest) == 299
 
 
-def test_the_table_of_limits() -> None:
-    limits = {setting.name: setting.limit for setting in settings.SETTINGS}
-    assert list(limits.values()) == [1.0, 1.15, 1.15, 1.8, 2.5, 3.0, 6.0]
-    assert settings.with_logprobs(settings.by_name("greedy")) == 2.8
-    assert settings.with_logprobs(settings.by_name("top_p .95, T 1.5")) == 6.3
+def test_the_table_of_goals() -> None:
+    wide, widest, small = (
+        [setting.goal(size) for setting in settings.SETTINGS] for size in settings.VOCABULARIES
+    )
+    assert wide == [0.72, 0.8, 0.9, 0.92, 0.92, 0.97, 0.97, 1.15, 0.9]
+    assert widest == [0.8, 0.88, 0.92, 0.92, 0.92, 0.97, 0.97, 1.15, 0.9]
+    assert small == [0.75, 0.9, 1.1, 1.1, 1.1, 1.2, 1.2, 1.5, 1.1]
+    assert settings.with_logprobs(settings.by_name("greedy")).goals == (2.82, 2.9, 3.05)
+    assert settings.on_avx2(settings.by_name("T .8")).goals == (1.2, 1.2, 1.43)
     aims = [settings.exact_limit(name) for name in ("T .8", "softmax", "usual chain", "greedy")]
     assert (*aims, settings.FIXED_LIMIT) == (1.6, 1.6, 1.03, None, 1.03)
-    assert [edge.params.get("top_k") for edge in settings.edges(151_936)] == [1_188, 75_968, None]
+    edges = settings.edges(151_936)
+    assert [edge.params.get("top_k") for edge in edges] == [1_188, 75_968, None, None]
+
+
+def test_only_recorded_rows_of_the_sizes_with_goals_have_one() -> None:
+    greedy = settings.by_name("greedy")
+    sets = [rows.RowSet(rows.FILE, 262_144), rows.RowSet(rows.FILE, 900), *rows.of_the_package()]
+    assert [found.goal(greedy) for found in sets] == [0.8, None, None, None]
 
 
 # ---------------------------------------------------------------- interleaved timing
@@ -172,7 +187,27 @@ def test_a_call_and_its_partner_alternate_on_different_rows() -> None:
     ]
     assert rounds[0] % 4 == 0 and len(interleaved.partner_seconds) == rounds[0]
     assert outcome is not None
-    assert (outcome.median, outcome.partner > 0) == (1.0, True)
+    assert (outcome.call.median, outcome.call.mean) == (1.0, 2.0)
+    assert outcome.call.p99 == pytest.approx(np.percentile([1.0, 2.0, 9.0], 99) / 2)
+    assert 0 < outcome.partner.median <= outcome.partner.p99
+
+
+# ---------------------------------------------------------------- the machine
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "model", "expected"),
+    [
+        ("AuthenticAMD", 25, 17, True),
+        ("AuthenticAMD", 25, 97, True),
+        ("AuthenticAMD", 25, 33, False),
+        ("AuthenticAMD", 26, 17, False),
+        ("GenuineIntel", 25, 17, False),
+    ],
+)
+def test_which_processors_are_zen_4(vendor: str, family: int, model: int, expected: bool) -> None:
+    cpu = {"vendor_id_raw": vendor, "family": family, "model": model}
+    assert machine.is_zen4(cpu) == expected and not machine.is_zen4({})
 
 
 # ---------------------------------------------------------------- the refusal

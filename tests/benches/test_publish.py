@@ -17,6 +17,8 @@ import picture
 import publish
 import rivals
 import rows
+import sentences
+import sheets
 import tables
 
 from tests.support.bench_figures import make_figure
@@ -24,51 +26,136 @@ from tests.support.bench_figures import make_figure
 ROOT = Path(__file__).resolve().parents[2]
 
 
+RECORDED = {"source": rows.FILE, "limit": None}
 REPORT = tables.Report(
     [
-        make_figure(),
+        make_figure(setting="np.argmax", contender=rivals.ARGMAX, us=24.0, ratio=1.2, limit=None),
+        make_figure(limit=None),
         make_figure(contender=rivals.NUMPY, us=22.0, ratio=1.1, limit=None),
-        make_figure(setting="T .8", us=1_234.5, ratio=2.4, limit=2.5),
+        make_figure(setting="T .8", us=1_234.5, ratio=2.4, limit=None),
         make_figure(source=rows.SMOLLM2, vocabulary=49_152, us=9.0, ratio=1.0, limit=None),
+        make_figure(**RECORDED, setting="np.argmax", contender=rivals.ARGMAX, ratio=1.4),
+        make_figure(source=rows.FILE, limit=1.4, mean_us=39.1),
+        make_figure(**RECORDED, contender=rivals.NUMPY),
+        *(
+            make_figure(source=rows.FILE, setting=name, limit=1.5, mean_us=39.0)
+            for name in sentences.LEADS
+        ),
+        *(
+            make_figure(**RECORDED, setting=name, contender=rivals.INVERSE, ratio=3.0)
+            for name in sentences.LEADS
+        ),
+        make_figure(table="logprobs", source=rows.FILE, ratio=2.0, limit=3.0),
+        make_figure(table="AVX2", source=rows.FILE, ratio=2.0, limit=1.9, isa="x86-64-v3"),
         make_figure(table="batch", batch=32, partner="row by row", ratio=0.9),
-        make_figure(table="softmax", contender="torch", setting="softmax into out", limit=None),
-        make_figure(table="adversarial", source="sorted", ratio=3.5, limit=3.0),
+        make_figure(table="softmax", contender="torch", setting="torch", limit=None),
+        make_figure(table="adversarial", source="sorted", partner="inverse", limit=None),
+        make_figure(
+            **{"table": "adversarial", "source": "sorted", "contender": rivals.ARGMAX},
+            **{"setting": "np.argmax", "us": 24.0, "limit": None},
+        ),
         *(
             make_figure(table="reductions", reduction=reduction, partner="fast", ratio=r, limit=1.2)
             for reduction, r in (("fixed", 1.1), ("exact", 1.3))
         ),
         make_figure(table="sums", contender="torch", setting="sum", vocabulary=10**6, limit=None),
+        make_figure(table="calls", setting="sampler(row)", vocabulary=16, limit=None),
     ],
     noisy=False,
 )
 
 
 def test_sheet_of_the_settings() -> None:
-    sheet = tables.settings_sheet(REPORT, rows.GENERATOR, 151_936)
-    assert sheet.header[1:4] == ["fastsample", "p99", "np.max"]
+    sheet = sheets.settings_sheet(REPORT, rows.GENERATOR, 151_936)
+    times = ["median us", "mean", "p99"]
+    assert sheet.header == ["", *times, "np.max", "x np.max", rivals.NUMPY]
     assert sheet.lines == [
-        ["greedy", "30", "50", "20", "1.50 !", "1", "", "22", ""],
-        ["T .8", "1,230", "50", "20", "2.40", "2.5", "", "", ""],
+        ["np.max", "20", "21", "25", "", "1.00", ""],
+        ["np.argmax", "24", "32", "50", "20", "1.20", ""],
+        ["greedy", "30", "32", "50", "20", "1.50", "22"],
+        ["T .8", "1,230", "32", "50", "20", "2.40", ""],
     ]
+
+
+def test_sheet_of_recorded_rows_has_goals_and_the_inverse_method() -> None:
+    sheet = sheets.settings_sheet(REPORT, rows.FILE, 151_936)
+    assert sheet.header[5:8] == ["x np.max", "goal", "inverse, x np.max"]
+    assert sheet.lines[2][:8] == ["greedy", "30", "39.1 !", "50", "20", "1.50 !", "1.4", ""]
+    assert sheet.lines[3][:8] == ["usual chain", "30", "39", "50", "20", "1.50", "1.5", "3.00"]
 
 
 def test_sheets_of_a_run() -> None:
-    titles = [sheet.title for sheet in tables.sheets(REPORT)]
-    assert [title.split(":")[0] for title in titles] == [
-        *("SmolLM2, V = 49,152", "generator, V = 151,936"),
-        *("cost of options", "cost of determinism", "sums of 1,000,000 float32 numbers"),
-        "adversarial rows, V = 151,936",
+    made = {sheet.title.split(":")[0]: sheet for sheet in sheets.sheets(REPORT)}
+    assert list(made) == [
+        *("16 recorded rows, V = 151,936", "64 rows of SmolLM2, V = 49,152"),
+        *("64 generated rows, V = 151,936", "with logprobs=0, raw", "on AVX2", "softmax into out"),
+        *("a batch in one call", "cost of determinism", "sums of 1,000,000 float32 numbers"),
+        *("adversarial rows, V = 151,936", "adversarial rows", "call overhead"),
     ]
-    options, reductions, sums, adversarial = tables.sheets(REPORT)[-4:]
-    assert [line[0] for line in options.lines] == ["torch", "B = 32"]
-    assert options.lines[1][3:7] == ["row by row", "20", "0.90", "1"]
-    assert reductions.header[1:4] == ["fast, us", "exact, us", "x fast"]
-    assert reductions.lines == [
-        ["greedy", "20", "30", "1.30 !", "1.2", "30", "1.10", "1.2"],
+    assert made["with logprobs=0, raw"].lines == [
+        ["np.argmax", "recorded, 151,936", "30", "32", "50", "20", "1.40", ""],
+        ["greedy", "recorded, 151,936", "30", "32", "50", "20", "2.00", "3"],
     ]
-    assert sums.lines == [["torch", "30", "20", "1.50", "20"]]
-    assert adversarial.header == ["setting", "target", "sorted"]
-    assert adversarial.lines == [["greedy", "3", "3.50 !"]]
+    assert made["a batch in one call"].lines == [
+        ["greedy", "generator, 151,936", "32", "30", "32", "50", "20", "0.90", "1"]
+    ]
+    reductions = made["cost of determinism"]
+    assert reductions.header[1:6] == [
+        *("fast, median us", "fast, mean", "fast, p99", "exact, median us", "exact, mean"),
+    ]
+    exact, fixed = ["30", "32", "50", "1.30 !", "1.2"], ["30", "32", "50", "1.10", "1.2"]
+    assert reductions.lines == [["greedy", "20", "21", "25", *exact, *fixed]]
+    assert made["sums of 1,000,000 float32 numbers"].lines == [
+        ["torch", "30", "32", "50", "20", "1.50", "20"]
+    ]
+    assert made["adversarial rows, V = 151,936"].lines == [
+        ["np.max", "20 / 21 / 25"],
+        ["np.argmax", "24 / 32 / 50"],
+        ["greedy", "30 / 32 / 50"],
+    ]
+    assert made["call overhead"].lines == [["sampler(row)", "30", "32", "50", "20"]]
+
+
+@pytest.mark.parametrize(
+    ("mean", "inverse", "text"),
+    [(30.0, 20.0, "1.50"), (30.2, 20.0, "1.51 !"), (1.9, 1.0, "1.90"), (2.1, 1.0, "2.10 !")],
+)
+def test_the_bound_of_the_race_on_any_row(mean: float, inverse: float, text: str) -> None:
+    """1.5 times the inverse method's median, or 1 us above it."""
+    assert sheets.in_medians(make_figure(mean_us=mean, partner_us=inverse)) == text
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def test_sentence_about_the_cost_of_a_token() -> None:
+    text = " ".join(sentences.cost(REPORT).split())
+    assert "1.50 (usual chain), 1.50 (T .8), 1.50 (top_p .9) and 1.50 (top_p .95, T 1.5)" in text
+    assert 'By running sums (`draw="inverse"`): 3.00, 3.00, 3.00 and 3.00.' in text
+    without = tables.Report([f for f in REPORT.figures if f["source"] != rows.FILE], noisy=False)
+    with pytest.raises(ValueError, match=r"usual chain on recorded rows of V = 151,936"):
+        sentences.cost(without)
+
+
+def test_sentence_about_goals() -> None:
+    text = " ".join(sentences.goals(REPORT, sentences.TABLES).split())
+    assert "Zen 4; this processor is none: its figures are reported." in text
+    assert "Draws: 4 of 5 medians meet their goal, and 4 means are within 1.3" in text
+    assert "Missed (goal): at V = 151,936 greedy 1.50 (1.4)." in text
+    assert "With `logprobs=0`: 1 of 1 medians meet" in text and "On AVX2: 0 of 1 medians" in text
+    assert text.endswith("Greedy is slower than `np.argmax` at V = 151,936.")
+    met = [{**figure, "zen4": True, "ratio": 0.5} for figure in REPORT.figures]
+    text = " ".join(sentences.goals(tables.Report(met, noisy=False), ["settings"]).split())
+    assert "this processor is one." in text and "Missed" not in text and "slower" not in text
+
+
+def test_sentence_about_reductions() -> None:
+    text = " ".join(sentences.reductions(REPORT).split())
+    assert text.startswith("On a processor exact takes 1.30 to 1.30 of fast; fixed takes 1.10 to")
+    assert text.endswith("at most 1.03.")
+
+
+# ---------------------------------------------------------------- marks and formats
 
 
 def test_a_figure_next_to_a_slow_maximum_is_marked() -> None:
@@ -78,8 +165,8 @@ def test_a_figure_next_to_a_slow_maximum_is_marked() -> None:
     others = [make_figure(vocabulary=9, source=rows.SMOLLM2, partner_us=90.0)] * 9
     by_row = make_figure(table="batch", partner="row by row", partner_us=900.0)
     report = tables.Report([*[make_figure()] * 3, slow, most, by_row, *others], noisy=False)
-    lines = tables.settings_sheet(report, rows.GENERATOR, 151_936).lines
-    assert [line[4] for line in lines] == ["1.50 !", "0.90 ?", "1.10 !"]
+    lines = sheets.settings_sheet(report, rows.GENERATOR, 151_936).lines
+    assert [line[5] for line in lines] == ["1.50 !", "0.90 ?", "1.10 !"]
     assert tables.ratio(report, {**slow, "ratio": 2.0}) == "2.00 ! ?"
     assert tables.ratio(report, by_row) == "1.50 !"
 
@@ -104,40 +191,56 @@ def test_markdown_without_some_columns() -> None:
     assert tables.as_markdown(sheet, ("b",)) == "| a | c |\n| --- | --: |\n| x | 2 |"
 
 
-@pytest.mark.parametrize(
-    ("name", "block", "part"),
-    [
-        ("README.md", publish.readme_block, "| greedy | 30 | 20 | 1.50 ! | 1 |"),
-        ("docs/performance.md", publish.page_block, "**cost of options:"),
+PARTS = {
+    "README": [
+        "**What a token costs**, in",
+        "| greedy | 30 | 39.1 ! | 50 | 1.50 ! | 1.4 |",
+        "The goals",
     ],
-)
-def test_pages_have_a_place_for_tables(tmp_path: Path, name: str, block: Any, part: str) -> None:
-    page = tmp_path / "page.md"
-    before = (ROOT / name).read_text(encoding="utf-8")
-    page.write_text(before, encoding="utf-8")
+    "PAGE": ["**What a token costs**, in", "**on AVX2**", "On AVX2: 0 of 1"],
+    "DETERMINISM": ["On a processor exact takes"],
+}
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Copies of the pages, which publishing changes instead of them."""
+    paths = {name: tmp_path / f"{name}.md" for name in PARTS}
+    for name, path in paths.items():
+        path.write_text(getattr(publish, name).read_text(encoding="utf-8"), encoding="utf-8")
+        monkeypatch.setattr(publish, name, path)
+    return paths
+
+
+def test_pages_have_places_for_figures(copies: dict[str, Path]) -> None:
+    before = {name: path.read_text(encoding="utf-8") for name, path in copies.items()}
     for _ in range(2):
-        publish.write_between_marks(page, block(REPORT))
-        text = page.read_text(encoding="utf-8")
-        assert text.count(part) == 1
-        assert publish.BLOCK.sub("", text) == publish.BLOCK.sub("", before)
+        publish.write_pages(REPORT)
+        for name, path in copies.items():
+            text = path.read_text(encoding="utf-8")
+            flat = " ".join(text.split())
+            assert [flat.count(part) for part in PARTS[name]] == [1] * len(PARTS[name])
+            assert publish.BLOCK.sub("", text) == publish.BLOCK.sub("", before[name])
 
 
-def test_a_page_without_a_place_for_tables(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("no marks")
-    with pytest.raises(ValueError, match=r"page\.md must have one marked block"):
-        publish.write_between_marks(tmp_path / "page.md", "")
+def test_no_page_changes_where_one_cannot(copies: dict[str, Path]) -> None:
+    copies["PAGE"].write_text("no marks")
+    before = copies["README"].read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match=r"PAGE\.md must have the marked blocks cost, .*got none"):
+        publish.write_pages(REPORT)
+    assert copies["README"].read_text(encoding="utf-8") == before
+
+
+def test_a_page_has_no_figure_of_speed_outside_of_its_places() -> None:
+    """What a run cannot replace must not depend on it."""
+    for name in PARTS:
+        text = publish.BLOCK.sub("", getattr(publish, name).read_text(encoding="utf-8"))
+        assert "0.1.0" not in text
 
 
 def test_every_sheet_is_on_a_page() -> None:
-    titles = [sheet.title for sheet in tables.sheets(REPORT)]
-    titles.remove(publish.readme_sheet(REPORT).title)
-    assert all(f"**{title}**" in publish.page_block(REPORT) for title in titles)
-
-
-def test_no_page_shows_what_only_we_can_repeat() -> None:
-    mine = tables.Report([*REPORT.figures, make_figure(source=rows.FILE)], noisy=False)
-    assert len(tables.sheets(mine)) == len(tables.sheets(REPORT)) + 1
-    assert publish.page_block(mine) == publish.page_block(REPORT)
+    page = publish.page_block(REPORT)
+    assert all(f"**{sheet.title}**" in page for sheet in sheets.sheets(REPORT))
 
 
 def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:
@@ -146,10 +249,10 @@ def test_equal_figures_draw_equal_pictures(tmp_path: Path) -> None:
         picture.draw(REPORT, sets, tmp_path / name)
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert text == (tmp_path / "b.svg").read_text(encoding="utf-8")
-    assert "generator, V = 151,936" in text and "NOISY" not in text
+    assert "64 generated rows, V = 151,936" in text and "NOISY" not in text
     points = picture.points(REPORT, rows.GENERATOR, 151_936)
-    assert points[rivals.OURS] == [(0, 30.0), (4, 1234.5)]
-    assert points["np.max"] == [(0, 20.0), (4, 20.0)]
+    assert points[rivals.OURS] == [(0, 30.0), (3, 1234.5)]
+    assert points["np.max"] == [(0, 20.0), (3, 20.0)]
 
 
 @pytest.mark.parametrize(
@@ -173,14 +276,15 @@ def test_a_run_that_is_not_there(tmp_path: Path) -> None:
 
 def published_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool) -> Path:
     """Pages and places to publish into, and the JSON of a run."""
-    text = "before\n<!-- make bench README=1 writes this -->\n<!-- end -->\n"
-    for name in ("README.md", "page.md"):
-        (tmp_path / name).write_text(text)
+    mark = "<!-- make bench README=1 writes this: {} -->\nbefore\n<!-- end -->\n"
+    blocks = {"README.md": ("cost", "table"), "page.md": ("cost", "goals", "tables")}
+    for name, names in {**blocks, "sums.md": ("reductions",)}.items():
+        (tmp_path / name).write_text("".join(map(mark.format, names)))
     done = tmp_path / "done.json"
     benchmarks = [{"extra_info": figure} for figure in REPORT.figures]
     done.write_text(json.dumps({"machine_info": {"noisy": noisy}, "benchmarks": benchmarks}))
     places = {"ROOT": "", "FOLDER": "made", "PICTURE": "a.svg"}
-    places.update({"README": "README.md", "PAGE": "page.md"})
+    places.update({"README": "README.md", "PAGE": "page.md", "DETERMINISM": "sums.md"})
     for name, place in places.items():
         monkeypatch.setattr(publish, name, tmp_path / place)
     return done
@@ -230,6 +334,13 @@ def test_a_noisy_run_leaves_the_json_of_a_quiet_one(
     ]
     found = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert found == {"performance.json": "quiet", "performance-noisy.json": "noisy"}
+
+
+def test_pages_need_recorded_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "run", pytest.fail)
+    monkeypatch.delenv("FASTSAMPLE_LOGITS", raising=False)
+    with pytest.raises(SystemExit, match="nothing is measured: --readme needs FASTSAMPLE_LOGITS"):
+        publish.main(readme=True)
 
 
 def test_a_partial_run_leaves_the_json_of_a_full_run(

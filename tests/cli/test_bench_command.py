@@ -52,16 +52,16 @@ def refusal(*arguments: Any) -> str:
 def test_it_prints_percentiles_of_all_three(file: Path) -> None:
     result = run(file, "--temperature", 0.8, "--top-k", 50, "--repeat", 2)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "temperature 0.8, top_k 50\n" in result.stdout
+    assert "temperature 0.8, top_k 50, draw race\n" in result.stdout
     assert "5 row(s) of 600 logits" in result.stdout
     assert (
-        "time(s) after a warm-up pass; fastsample and np.max interleaved, then the NumPy"
+        "time(s) after a warm-up pass; fastsample, np.max and np.argmax interleaved, then the NumPy"
         in " ".join(result.stdout.split())
     )
-    for name in ("fastsample", "NumPy baseline", "np.max"):
+    for name in ("fastsample", "np.argmax", "NumPy baseline", "np.max"):
         (line,) = re.findall(rf"^{name} +(\d.*)$", result.stdout, re.MULTILINE)
-        p50, p90, p99, most, in_max = map(float, line.split())
-        assert 0 < p50 <= p90 <= p99 <= most
+        mean, p50, p90, p99, most, in_max = map(float, line.split())
+        assert 0 < p50 <= p90 <= p99 <= most and 0 < mean <= most
         assert in_max > 0
     assert in_max == 1
 
@@ -103,7 +103,7 @@ def test_json_holds_every_figure(file: Path, tmp_path: Path) -> None:
     assert [found[name] for name in facts] == [str(file), 5, 600, "float32", 1, 3, None, False]
     assert found["load_average"] == 0.1
     assert {"isa", "python", "numpy", "machine"} <= found.keys()
-    assert found["nanoseconds"].keys() == {"fastsample", "NumPy baseline", "np.max"}
+    assert found["nanoseconds"].keys() == {"fastsample", "NumPy baseline", "np.max", "np.argmax"}
     for times in found["nanoseconds"].values():
         counts, edges = times["histogram"]["counts"], times["histogram"]["edges"]
         assert times["count"] == sum(counts) == 15
@@ -135,7 +135,7 @@ def test_a_figure_describes_its_measurement(
     )
     assert run(file, *options, "--svg", file.parent / "a.svg").exit_code == 0
     settings, conditions = captions[0].splitlines()
-    assert settings == "temperature 1.0, V = 600"
+    assert settings == "temperature 1.0, draw race, V = 600"
     busy = ", BUSY: load average 0.51" if load > 0.5 else ""
     assert conditions == f"4 row(s) of float32, 2 per call, baseline, A processor{busy}"
 
@@ -154,7 +154,7 @@ def test_without_the_baseline(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     result = run(file, "--repeat", 1, "--no-baseline", "--json", tmp_path / "a.json")
     assert (result.exit_code, "NumPy baseline" in result.stdout) == (0, False)
     found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
-    assert found["nanoseconds"].keys() == {"fastsample", "np.max"}
+    assert found["nanoseconds"].keys() == {"fastsample", "np.max", "np.argmax"}
 
 
 def test_a_stage_that_the_baseline_lacks(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,26 @@ def test_a_file_of_one_row(tmp_path: Path) -> None:
 
 
 def test_greedy(file: Path) -> None:
-    assert run(file, "--temperature", 0, "--repeat", 1).exit_code == 0
+    result = run(file, "--temperature", 0, "--repeat", 1)
+    assert (result.exit_code, "draw" in result.stdout.splitlines()[0]) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "draw"),
+    [
+        ((), "race"),
+        (("--draw", "race"), "race"),
+        (("--draw", "inverse"), "inverse"),
+        (("--reduction", "fixed"), "inverse"),
+    ],
+)
+def test_the_way_to_draw_is_named(
+    file: Path, tmp_path: Path, options: tuple[str, ...], draw: str
+) -> None:
+    path = tmp_path / "figures.json"
+    result = run(file, "--repeat", 1, "--no-baseline", "--json", path, *options)
+    assert f"temperature 1.0, draw {draw}" in result.stdout
+    assert json.loads(path.read_text(encoding="utf-8"))["draw"] == draw
 
 
 @pytest.mark.parametrize("isa", ["baseline", "nonsense"])
@@ -235,6 +254,7 @@ def test_each_contender_gets_the_rows_of_a_batch(
     assert seen == {
         "fastsample": {((2, 2, 600), "float16", 2)},
         "np.max": {((2, 2, 600), "float16", 2)},
+        "np.argmax": {((2, 2, 600), "float16", 2)},
         "NumPy baseline": {((2, 2, 600), "float32", 2)},
     }
 

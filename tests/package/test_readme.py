@@ -105,6 +105,40 @@ def test_command_runs(command: str, tmp_path: Path) -> None:
     assert expected[command.split()[1]] in done.stdout
 
 
+# ---------------------------------------------------------------- quoted figures
+
+
+def noise_table() -> dict[tuple[str, str], dict[str, float]]:
+    """The first table of docs/determinism.md on noise: shares by noise and setting."""
+    section = PAGES["docs/determinism.md"].partition("## How many tokens change")[2]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:1] == "|"]
+    header, _, *rest = lines
+    rows = rest[: [line[0] for line in rest].index("noise")]
+    return {
+        (line[0], line[1]): {
+            name: float(cell.lstrip("< ")) for name, cell in zip(header[2:], line[2:], strict=True)
+        }
+        for line in rows
+    }
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/performance.md"])
+def test_what_pages_quote_of_noise_is_in_its_table(page: str) -> None:
+    table = noise_table()
+    normal, rounded, chain = (
+        table["normal, 1e-3", "T .8"],
+        table["rounded to bfloat16", "T .8"],
+        table["rounded to bfloat16", "usual chain"],
+    )
+    shares = [normal["race"], normal["inverse"], rounded["race"], rounded["inverse"]]
+    shares += [rounded["TV"], chain["race"], chain["inverse"]]
+    (paragraph,) = re.findall(
+        r"^\*\*What noise changes.*?\n\n", PAGES[page], re.DOTALL | re.MULTILINE
+    )
+    quoted = [float(number) for number in re.findall(r"(?<![\w.])\.\d+", paragraph)]
+    assert quoted == [0.001, normal["race"], 0.8, *shares[1:]]
+
+
 # ---------------------------------------------------------------- links and names
 
 

@@ -1,4 +1,4 @@
-"""`fastsample bench`: time per token on your own rows, next to `np.max` and a NumPy baseline."""
+"""`fastsample bench`: time per token on your own rows, next to NumPy's passes and a baseline."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .options import LogitsFile, describe, sampling_options, stage_values, stage
 from .plots import draw_latencies, require_matplotlib, shares
 from .tables import label, make_table, number
 
-OURS, BASELINE, MAXIMUM = "fastsample", "NumPy baseline", "np.max"
-TIMES = ("p50", "p90", "p99", "max")
+OURS, BASELINE, MAXIMUM, ARGMAX = "fastsample", "NumPy baseline", "np.max", "np.argmax"
+TIMES = ("mean", "p50", "p90", "p99", "max")
 BARS, BAR_WIDTH = 18, 20
 FLOAT16_NOTE = f"{MAXIMUM} is slow on float16, so the ratios are too low: compare microseconds"
 
@@ -47,9 +47,15 @@ class Run:
     rows: NDArray[Any]
 
     def __str__(self) -> str:
-        """The parameters, and the reduction if it is not the default."""
+        """The parameters, how a token is drawn, and the reduction if it is not the default."""
+        draw = f", draw {self.draw}" if self.params.temperature > 0 else ""
         mode = "" if self.reduction == "exact" else f", reduction {self.reduction}"
-        return describe(self.params) + mode
+        return f"{describe(self.params)}{draw}{mode}"
+
+    @property
+    def draw(self) -> str:
+        """The way to draw: only the reduction exact has the race."""
+        return self.params.draw or ("race" if self.reduction == "exact" else "inverse")
 
     @property
     def isa_in_use(self) -> str:
@@ -137,7 +143,7 @@ def check_outputs(file: Path, paths: Mapping[str, Path | None]) -> None:
 
 
 def measure(run: Run, with_baseline: bool) -> dict[str, Latency]:
-    """Time a draw and `np.max` interleaved on the rows, then the NumPy baseline alone.
+    """Time a draw, `np.max` and `np.argmax` interleaved, then the NumPy baseline alone.
 
     The baseline's sort of the row evicts caches, which no call in a loop without it would find.
     """
@@ -147,7 +153,8 @@ def measure(run: Run, with_baseline: bool) -> dict[str, Latency]:
     )
     sample(rows, temperature=0)  # raises for the first row that is invalid, and names it
     items = rows if batch == 1 else rows.reshape(-1, batch, rows.shape[1])
-    calls: dict[str, Call] = {OURS: sampler, MAXIMUM: by_row(np.max, batch)}
+    calls: dict[str, Call] = {OURS: sampler}
+    calls |= {name: by_row(call, batch) for name, call in ((MAXIMUM, np.max), (ARGMAX, np.argmax))}
     latencies = time_interleaved(calls, items, run.repeat, batch)
     if with_baseline and not run.missing_in_baseline:
         baseline = {BASELINE: by_row(BaselineSampler(replace(run.params, seed=0)), batch)}
@@ -189,8 +196,8 @@ def report(console: Console, run: Run, latencies: Mapping[str, Latency]) -> None
     lines = [
         str(run),
         f"{count} row(s) of {vocabulary:,} logits ({run.rows.dtype}, {run.rows.nbytes / 1e6:.1f} "
-        f"MB), {run.batch} per call, each {run.repeat} time(s) after a warm-up pass; {OURS} and "
-        f"{MAXIMUM} interleaved{baseline}",
+        f"MB), {run.batch} per call, each {run.repeat} time(s) after a warm-up pass; {OURS}, "
+        f"{MAXIMUM} and {ARGMAX} interleaved{baseline}",
         f"{run.isa_in_use}, {threads}, {info()['cpu']}, numpy {np.__version__}, "
         f"load average {run.load:.2f}",
     ]
@@ -202,7 +209,8 @@ def report(console: Console, run: Run, latencies: Mapping[str, Latency]) -> None
         console.print(Text(line))
     console.print(latency_table(latencies))
     console.print(Text("distribution of times per token; a full bar is half of all calls"))
-    console.print(histogram(latencies, "#" if console.options.ascii_only else "█"))
+    shown = {name: latency for name, latency in latencies.items() if name != ARGMAX}
+    console.print(histogram(shown, "#" if console.options.ascii_only else "█"))
 
 
 def caption(run: Run) -> str:
@@ -217,7 +225,7 @@ def caption(run: Run) -> str:
 
 
 def latency_table(latencies: Mapping[str, Latency]) -> Table:
-    """Format percentiles in microseconds, and medians as multiples of that of `np.max`."""
+    """Format mean and percentiles in microseconds, and medians as multiples of `np.max`'s."""
     grid = make_table(label("us per token"), *map(number, (*TIMES, f"p50 x {MAXIMUM}")))
     for name, latency in latencies.items():
         times = (f"{getattr(latency, time) / 1e3:.1f}" for time in TIMES)
@@ -249,6 +257,7 @@ def as_json(run: Run, latencies: Mapping[str, Latency]) -> dict[str, Any]:
         "dtype": run.rows.dtype.name,
         "batch": run.batch,
         "parameters": stage_values(run.params),
+        "draw": run.draw,
         "repeat": run.repeat,
         "isa": run.isa_in_use,
         "n_threads": run.n_threads,
@@ -267,6 +276,6 @@ def times_of(latency: Latency) -> dict[str, Any]:
     counts, edges = latency.histogram()
     return {
         "count": latency.count,
-        **{name: getattr(latency, name) for name in ("mean", *TIMES)},
+        **{name: getattr(latency, name) for name in TIMES},
         "histogram": {"counts": counts.tolist(), "edges": edges.tolist()},
     }
