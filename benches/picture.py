@@ -50,7 +50,7 @@ def draw(report: Report, sets: list[tuple[str, int]], path: Path) -> None:
             axes.grid(axis="x", which="both", color="0.9", zorder=0)
         panels[0].set_yticks(range(len(SETTINGS)), [setting.name for setting in SETTINGS])
         panels[0].invert_yaxis()
-        canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+        canvas.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         if report.noisy:
             canvas.suptitle("NOISY: other work ran on this machine")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -123,14 +123,15 @@ def show(console: Console, report: Report) -> None:
         console.print(Text("NOISY: other work ran on this machine; do not publish these figures"))
     for sheet in sheets(report):
         console.print(as_table(sheet))
-    console.print(Text("!: misses the target; ?: unreliable, since np.max was slow at the time"))
+    console.print(Text("!: misses the goal; ?: unreliable, since np.max was slow at the time"))
     console.print(Text(facts_line(report)))
 
 
 def readme_block(report: Report) -> str:
-    """README's table, the machine it was measured on, and what the goals of draws are missed by."""
+    """README's table, the machine it was measured on, and the goals that other tables miss."""
     table = as_markdown(readme_sheet(report), leave_out=("np.max",))
-    return f"{table}\n\n{facts_line(report)}\n\n{goals(report, ['settings'])}"
+    other_sizes = [size for size in VOCABULARIES if size != ROWS.vocabulary]
+    return f"{table}\n\n{facts_line(report)}\n\n{goals(report, ['settings'], other_sizes)}"
 
 
 def readme_sheet(report: Report) -> Sheet:

@@ -11,7 +11,7 @@ from settings import FIXED_LIMIT, MEAN_MARGIN, VOCABULARIES
 from sheets import EXACT, FIXED
 from tables import Figure, Report, is_mean_over, number, one, over
 
-WIDTH = 108
+WIDTH = 112
 TABLES = {"settings": "Draws", "logprobs": "With `logprobs=0`", "AVX2": "On AVX2"}
 """The tables whose goals are counted, and how sentences about them begin."""
 
@@ -55,8 +55,11 @@ def processor(report: Report) -> str:
     return str(report.figures[0]["cpu"])
 
 
-def goals(report: Report, tables: Iterable[str]) -> str:
-    """How many goals of some tables are met on recorded rows, and by how much draws miss theirs."""
+def goals(report: Report, tables: Iterable[str], vocabularies: Iterable[int] = VOCABULARIES) -> str:
+    """How many goals of some tables are met on recorded rows, and by how much draws miss theirs.
+
+    Misses are listed for these vocabularies.
+    """
     kind = "is one" if report.figures[0]["zen4"] else "is none: its figures are reported"
     text = [f"The goals are for AMD's Zen 4; this processor {kind}."]
     for table in tables:
@@ -67,17 +70,17 @@ def goals(report: Report, tables: Iterable[str]) -> str:
             f"{TABLES[table]}: {len(bound) - len(missed)} of {len(bound)} medians meet their goal, "
             f"and {len(bound) - len(means)} means are within {MEAN_MARGIN} of their median."
         )
-        if table == "settings" and missed:
-            text.append(f"Missed (goal): {by_vocabulary(missed)}.")
+        if table == "settings" and (listing := by_vocabulary(missed, vocabularies)):
+            text.append(f"Missed (goal): {listing}.")
     if behind := [f"{size:,}" for size in VOCABULARIES if is_behind_argmax(report, size)]:
         text.append(f"Greedy is slower than `np.argmax` at V = {listed(behind)}.")
     return wrapped(" ".join(text))
 
 
-def by_vocabulary(missed: list[Figure]) -> str:
+def by_vocabulary(missed: list[Figure], vocabularies: Iterable[int]) -> str:
     """List missed goals by vocabulary, each with its ratio and its goal."""
     parts = []
-    for size in VOCABULARIES:
+    for size in vocabularies:
         here = [f for f in missed if f["vocabulary"] == size]
         cells = [f"{f['setting']} {f['ratio']:.2f} ({number(f['limit'])})" for f in here]
         parts += [f"at V = {size:,} {listed(cells)}"] if cells else []

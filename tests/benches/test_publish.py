@@ -144,6 +144,7 @@ def test_sentence_about_goals() -> None:
     assert "Missed (goal): at V = 151,936 greedy 1.50 (1.4)." in text
     assert "With `logprobs=0`: 1 of 1 medians meet" in text and "On AVX2: 0 of 1 medians" in text
     assert text.endswith("Greedy is slower than `np.argmax` at V = 151,936.")
+    assert "Missed" not in sentences.goals(REPORT, ["settings"], [262_144])
     met = [{**figure, "zen4": True, "ratio": 0.5} for figure in REPORT.figures]
     text = " ".join(sentences.goals(tables.Report(met, noisy=False), ["settings"]).split())
     assert "this processor is one." in text and "Missed" not in text and "slower" not in text
