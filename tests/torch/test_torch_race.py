@@ -20,6 +20,7 @@ from fastsample.params.table import BY_NAME
 from tests.support.case_loop import each
 from tests.support.engines import Engine, make_output, make_plan, make_request
 from tests.support.race_cases import KINDS, compare_races, make_race_row, race_of, random_race_batch
+from tests.support.race_ties import CLOCKS, compare_equal_times
 from tests.support.random_rows import pick
 
 torch = pytest.importorskip("torch")
@@ -225,6 +226,12 @@ def test_equal_times_go_to_the_tail_then_to_the_lower_token() -> None:
     with ours, theirs:
         for settings in ({"top_k": 40}, {"top_p": 0.4}, {"min_p": 0.5}, {}):
             compare(rows, 4, seed=range(3), **settings)
+
+
+def test_equal_times_and_the_least_times() -> None:
+    by_two_bits = torch.tensor(CLOCKS, dtype=torch.float64)
+    with mock.patch.object(race, "clock", lambda words: by_two_bits[words[1] >> 30]):
+        compare_equal_times(TORCH, race)
 
 
 def test_words_are_philox_at_every_index() -> None:

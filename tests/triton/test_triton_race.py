@@ -16,6 +16,7 @@ from fastsample.params.ops import DrawMethod, Op
 from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.race_cases import KINDS, compare_races, make_race_row, random_race_batch
+from tests.support.race_ties import compare_equal_times
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
@@ -150,6 +151,19 @@ def test_equal_times_go_to_the_tail_then_to_the_lower_token(monkeypatch: Any) ->
     rows[1, [70, 140, 250]], rows[2, 100:] = 2, 3
     for settings in ({"top_k": 40}, {"top_p": 0.4}, {"min_p": 0.5}, {}):
         compare(rows, 4, seed=range(3), **settings)
+
+
+@triton.jit
+def clock_by_two_bits(k):
+    """That of `race_ties`."""
+    upper = (k >> 62).to(tl.int64)
+    return tl.where(upper == 0, 2.0**-60, tl.where(upper == 1, 2.0**-9, 1.0)).to(tl.float64)
+
+
+def test_equal_times_and_the_least_times(monkeypatch: Any) -> None:
+    for module in (race, topk_path):
+        monkeypatch.setattr(module, "clock", clock_by_two_bits)
+    compare_equal_times(TRITON, race)
 
 
 @triton.jit
