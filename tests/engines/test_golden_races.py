@@ -48,6 +48,8 @@ def test_clocks() -> None:
 
 
 def test_draws(engine: Engine) -> None:
+    if engine.name == "reference":
+        pytest.skip("the reference gives every bit, tokens among them")
     if not engine.has_race:
         pytest.skip("the engine has no race")
     golden_races.check_races(engine)
