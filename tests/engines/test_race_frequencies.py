@@ -1,4 +1,4 @@
-"""Frequencies of many draws by race against the masses of section 4, with laws that they refute."""
+"""Frequencies of many draws by race against the masses of section 4; wrong distributions fail."""
 
 from __future__ import annotations
 
