@@ -5,26 +5,29 @@
 A stand-in for a model's last layer computes the logits of the same sequences twice: one sequence at
 a time, and all of them together. The order of additions in a matrix product depends on its shape,
 so the logits differ in their last bits. Equal logits always give equal tokens; slightly different
-logits mostly do, because both draws use the same random number.
+logits mostly do, because both draws use the same random numbers. A running sum of probabilities
+(draw="inverse") moves with every logit before it, so it changes more tokens than a race.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 
 import fastsample
 
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "temperature 0": {"temperature": 0.0},
     "temperature .8, top_p .95": {"temperature": 0.8, "top_p": 0.95},
     "temperature 1": {"temperature": 1.0},
+    'temperature 1, draw="inverse"': {"temperature": 1.0, "draw": "inverse"},
 }
 BATCH, WIDTH, VOCABULARY = 1000, 64, 8192
 
 
-def tokens_of(logits: np.ndarray, position: int, **params: float) -> np.ndarray:
+def tokens_of(logits: np.ndarray, position: int, **params: Any) -> np.ndarray:
     """Sample a token for each sequence, each on its own stream."""
     return fastsample.sample(logits, seed=1, position=position, stream="row", **params).tokens
 

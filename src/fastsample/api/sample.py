@@ -171,11 +171,12 @@ def sample(
 
     Notes
     -----
-    docs/rule.md specifies every step. A token depends on its row, its parameters, and a random
-    number of Philox4x32-10 with the key `seed` and the counter (position, stream); not on the other
-    rows, the engine, the instruction set or the number of threads. ``info()["rule_version"]`` is
-    the version of the specification. Masses are integers, so that the order of their sums does not
-    matter; the reduction "fixed" defines an order of float32 sums instead.
+    docs/rule.md specifies every step. A token depends on its row, its parameters, and random
+    numbers of Philox4x32-10 with the key `seed` and counters that begin with (position, stream);
+    not on the other rows, the engine, the instruction set or the number of threads.
+    ``info()["rule_version"]`` is the version of the specification. Masses are integers, so that the
+    order of their sums does not matter; the reduction "fixed" defines an order of float32 sums
+    instead.
 
     Logits processors act in float32 in the order mask, bias, repetition, frequency, presence; a
     logit of -inf stays -inf. No row is copied for them.

@@ -189,7 +189,7 @@ def resolve_rng_position(
     if position is None:
         raise ValueError(
             "`position` must be given with `seed`, got None (pass how many tokens have been drawn "
-            "for this sequence, 0 for the first; a loop without it would repeat one random number)"
+            "for this sequence, 0 for the first; a loop without it would repeat its random numbers)"
         )
     if per_row(seed):
         seeds = SEED.column(seed, n_rows, bad).astype(np.uint64)

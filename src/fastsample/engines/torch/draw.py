@@ -1,4 +1,4 @@
-"""Section 6 of the rule: the random number of each draw, and the token it selects."""
+"""Section 6 of the rule: random words by counter, and the token of the inverse method."""
 
 from __future__ import annotations
 
