@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.engines.reference.clocks import ROUNDER
 from fastsample.engines.reference.draw import ARRIVAL, CLOCK
 from fastsample.engines.reference.mass import LN2_HIGH, LN2_LOW, LOGARITHM, SQRT_HALF_BITS
 
@@ -18,7 +19,6 @@ _BITS_OF_ONE = 0x3FF0000000000000
 _FRACTION = 2**52 - 1
 _TOP_BITS, _BITS_OF_ONE_UNSIGNED = np.uint64(12), np.uint64(_BITS_OF_ONE)
 _ALMOST_ONE = 1 - 2.0**-53
-_ROUNDER = 1572864.0  # 1.5 * 2^20: its last bit is worth 2^-32
 
 
 @compiled
@@ -61,4 +61,4 @@ def write_arrivals(
         last = np.uint64(ARRIVAL + ((first + i) << 8))
         k[i], points[i] = words(seed, position, stream, last)
     for i in range(len(steps)):  # apart from the words, so that it is compiled to vectors
-        steps[i] = (clock_of(k[i]) + _ROUNDER) - _ROUNDER
+        steps[i] = (clock_of(k[i]) + ROUNDER) - ROUNDER

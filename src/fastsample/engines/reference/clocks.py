@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from .mass import ln
 
-_ROUNDER = 1572864.0  # 1.5 * 2^20: its last bit is worth 2^-32
+ROUNDER = 1572864.0
+"""1.5 * 2^20: its last bit is worth 2^-32."""
 
 
 def clock(k: NDArray[np.uint64]) -> NDArray[np.float64]:
@@ -33,5 +34,5 @@ def in_steps(clocks: NDArray[Any]) -> NDArray[np.float64]:
     >>> in_steps(np.array([2.0**-34, 3 * 2.0**-33, 1.0])).tolist() == [0, 2 * 2.0**-32, 1]
     True
     """
-    g: NDArray[np.float64] = (clocks + _ROUNDER) - _ROUNDER
+    g: NDArray[np.float64] = (clocks + ROUNDER) - ROUNDER
     return g

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, float64
 
+from fastsample.engines.reference.clocks import ROUNDER
+
 from .draw import Words
 from .mass import ln
-
-ROUNDER = 1572864.0
-"""1.5 * 2^20: its last bit is worth 2^-32."""
 
 
 def clock(words: Words) -> Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from fastsample.engines.reference.clocks import ROUNDER as _ROUNDER
 from fastsample.engines.reference.draw import AFTER_RACE as _AFTER_RACE
 from fastsample.engines.reference.draw import ARRIVAL as _ARRIVAL
 from fastsample.engines.reference.draw import CLOCK as _CLOCK
-from fastsample.engines.torch.clocks import ROUNDER as _ROUNDER
 
 from .mass import ln
 
