@@ -30,6 +30,7 @@ KERNELS = Path("kernels")
 SOURCES = [
     "_native.pyx",
     "sampling/penalties.cpp",
+    "sampling/token_counts.cpp",
     "runtime/dispatch.cpp",
     "runtime/pool.cpp",
     "reduce/reduce.cpp",

@@ -1,26 +1,27 @@
 # cython: language_level=3
 """The compiled kernels for Python: records of arrays in, arrays and status codes out.
 
-kernels.pxd declares the kernels; buffers.pxi acquires the memory of arrays; step.pxi has the calls that are
+kernels.pxd declares the kernels; buffers.pxi acquires the memory of arrays; histories.pxi keeps the tokens of a
+sampler's sequences; step.pxi has the calls that are
 prepared for a sampler and for `sample`; sums.pxi adds the numbers of any array. The GIL is released for all but
 brief calls.
 """
 
 import os
 
-from cpython cimport array
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
     PyBUF_STRIDED_RO,
     PyBUF_WRITABLE,
     PyObject_GetBuffer,
 )
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from libcpp.vector cimport vector
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from kernels cimport (
+    CTokenHistory,
     LogitsProcessors,
     SampleOutput,
     Batch,
@@ -38,6 +39,7 @@ from kernels cimport (
     c_most_threads,
     c_sample_rows,
     compiled_isas,
+    has_penalty,
     known_isas,
     softmax_rows,
 )
@@ -250,5 +252,6 @@ def softmax(str name, request, out, status, isa=None, n_threads=None):
 cdef dict _SOFTMAX_FUNCTIONS = {"softmax": 0, "log_softmax": 1, "logsumexp": 2}
 
 
+include "histories.pxi"
 include "step.pxi"
 include "sums.pxi"

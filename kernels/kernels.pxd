@@ -8,6 +8,26 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
 
+cdef extern from "<runtime/types.hpp>" namespace "fastsample" nogil:
+    cppclass RowParams:
+        uint64_t seed
+        uint64_t position
+        uint32_t stream
+
+
+cdef extern from "<sampling/token_counts.hpp>" namespace "fastsample" nogil:
+    cppclass CTokenHistory "fastsample::TokenHistory":
+        void set_prompt(const int64_t*, int64_t) except +
+        void reserve_more(int64_t) except +
+        void extend(const int64_t*, int64_t)
+        void truncate(int64_t)
+        int64_t prompt_count()
+        int64_t output_count()
+        const int32_t* tokens()
+        int64_t max_token()
+        size_t bytes()
+
+
 cdef extern from "<sampling/penalties.hpp>" namespace "fastsample" nogil:
     cppclass TokenLists:
         const int64_t* offsets
@@ -23,14 +43,12 @@ cdef extern from "<sampling/penalties.hpp>" namespace "fastsample" nogil:
         TokenLists bias
         TokenLists prompt
         TokenLists output
+        CTokenHistory** histories
+
+    bint has_penalty(const RowParams&)
 
 
 cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
-    cppclass RowParams:
-        uint64_t seed
-        uint64_t position
-        uint32_t stream
-
     cppclass Kernels:
         pass
 

@@ -41,20 +41,12 @@ cdef bint _find_rows(Buffers& buffers, logits, bint is_checked, int64_t valid_vo
     return True
 
 
-cdef int _reserve_one(array.array output) except -1:
-    """Allocate memory for one more item; the length does not change."""
-    cdef Py_ssize_t length = output.ob_size
-    array.resize_smart(output, length + 1)
-    output.ob_size = length
-    return 0
-
-
 cdef class Step:
     """The `Step` of engines/contract.py.
 
     Parameters
     ----------
-    outputs : list of array
+    histories : list of TokenHistory
         The tokens of the sequences, to which each call appends.
     skipped : list of int
         By how much the position of each sequence is larger than the length of its output.
@@ -75,7 +67,9 @@ cdef class Step:
     cdef const Kernels* _kernels
     cdef Reduction _reduction
     cdef int _n_threads
-    cdef list _outputs
+    cdef list _histories
+    cdef LogitsProcessors _processors
+    cdef vector[CTokenHistory*] _history_memory
     cdef vector[uint64_t] _skipped
     cdef int64_t _valid_vocab
     cdef int64_t _max_vocabulary
@@ -89,13 +83,17 @@ cdef class Step:
     cdef int64_t* _latency_counts
     cdef int64_t* _latency_sums
 
-    def __cinit__(self, list outputs, skipped, int64_t valid_vocab, int64_t max_vocabulary, plan,
+    def __cinit__(self, list histories, skipped, int64_t valid_vocab, int64_t max_vocabulary, plan,
                   lock, latency, isa, int n_threads, str reduction):
-        cdef int64_t count = len(outputs)
+        cdef int64_t count = len(histories)
+        cdef TokenHistory history
         self._kernels = _chosen(isa).kernels
         self._reduction = <Reduction><int>_REDUCTIONS[reduction]
         self._n_threads = n_threads
-        self._outputs = list(outputs)
+        self._histories = list(histories)
+        for history in self._histories:
+            self._history_memory.push_back(&history._tokens)
+        self._processors.histories = self._history_memory.data()
         self._skipped = skipped
         self._valid_vocab = valid_vocab
         self._max_vocabulary = max_vocabulary
@@ -136,12 +134,14 @@ cdef class Step:
         cdef uint64_t length
         cdef int64_t b
         for b in range(batch.rows):
-            length = len(<array.array>self._outputs[b])
+            length = self._history_memory[b].output_count()
             if self._skipped[b] > MAX_POSITION - length:
+                return False
+            if has_penalty(self._params[b]) and self._history_memory[b].max_token() >= batch.vocabulary:
                 return False
             self._params[b].position = self._skipped[b] + length
             self._status[b] = 0
-        if _is_brief(batch, _NO_PROCESSORS, self._sample_output):
+        if _is_brief(batch, self._processors, self._sample_output):
             self._sample(batch)
         else:
             if not self._acquire(False):
@@ -158,18 +158,15 @@ cdef class Step:
         return True
 
     cdef int _sample(self, const Batch& batch) except -1:
-        return _sample(self._kernels, batch, _NO_PROCESSORS, self._params, self._reduction,
+        return _sample(self._kernels, batch, self._processors, self._params, self._reduction,
                        self._n_threads, self._sample_output, self._status.data())
 
     cdef int _append(self) except -1:
-        cdef int64_t b
-        cdef array.array output
-        for output in self._outputs:
-            _reserve_one(output)
-        for b in range(len(self._outputs)):
-            output = <array.array>self._outputs[b]
-            output.data.as_longlongs[output.ob_size] = self._sample_output.tokens[b]
-            output.ob_size += 1
+        cdef size_t b
+        for b in range(self._history_memory.size()):
+            self._history_memory[b].reserve_more(1)
+        for b in range(self._history_memory.size()):
+            self._history_memory[b].extend(self._sample_output.tokens + b, 1)
         return 0
 
 

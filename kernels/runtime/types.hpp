@@ -78,25 +78,44 @@ constexpr int64_t kSpan = 4;
 // Arrays are read and written in full vectors, of up to 16 lanes: each ends with as many unused items.
 constexpr int64_t kPadding = 16;
 
-// What section 2 does to one token, mask aside.
-struct TokenEdit {
+// How often tokens occur in a penalty's scope, by groups of kCountGroup adjacent tokens.
+// Sparse: a word for each group that has one, ascending. From bit kGroupBit on it has the group's number, from
+// kStartBit on where its counts start, below that a bit for each token that occurs; only these have counts.
+// Dense: `groups` is null, and each token of the first group_count groups, which fill blocks, has a count.
+constexpr int64_t kCountGroup = 16;
+constexpr int kStartBit = 16;
+constexpr int kGroupBit = 40;
+constexpr uint64_t kStartMask = (uint64_t{1} << (kGroupBit - kStartBit)) - 1;
+struct TokenCounts {
+  const uint64_t* groups;
+  const uint32_t* counts;
+  int64_t group_count;  // 0: no token occurs
+};
+
+// A penalty of one row.
+struct Penalty {
+  float value;
+  TokenCounts counts;           // no token where the penalty is off
+  const uint32_t* block_start;  // where each block's groups start, and where the last one's end; null if dense
+};
+
+// A token and what is added to its logit.
+struct Bias {
   int64_t token;
-  float bias;
-  uint32_t frequency;  // how often the token occurs in the penalty's scope
-  bool present;
-  bool repeated;
+  float value;
 };
 
 // The logits processors of one row (section 2).
 struct RowProcessors {
-  const uint8_t* allowed;     // a byte for each token, or null
-  const char* allowed_bits;   // a bit for each token, lowest first, or null
-  int64_t allowed_count;      // tokens that either of them covers; those past it are banned
-  const TokenEdit* edits;     // block by block, each token once
-  const int64_t* edit_start;  // where each block's edits start, and where the last one's end; or null
-  float repetition_penalty;
-  float frequency_penalty;
-  float presence_penalty;
+  const uint8_t* allowed;  // a byte for each token, or null
+  const char* allowed_bits;  // a bit for each token, lowest first, or null
+  int64_t allowed_count;  // tokens that either of them covers; those past it are banned
+  const Bias* biases;  // block by block
+  const int64_t* bias_start;  // where each block's biases start, and where the last one's end; or null
+  bool has_penalties;  // some token is penalised
+  Penalty repetition;
+  Penalty frequency;
+  Penalty presence;
 };
 
 // The three distributions that log-probabilities can be of (section 7).
@@ -105,15 +124,15 @@ enum LogprobsMode : int32_t { kRaw = 0, kTempered = 1, kProcessed = 2 };
 // Where the log-probabilities of one mode are written.
 struct LogprobResult {
   LogprobsMode mode;
-  double* logprob;       // of the drawn token
-  int64_t* rank;         // of the drawn token
-  int64_t* top_tokens;   // top_count of them
+  double* logprob;  // of the drawn token
+  int64_t* rank;  // of the drawn token
+  int64_t* top_tokens;  // top_count of them
   double* top_logprobs;  // of the top tokens
 };
 
 // Where the results of one row are written.
 struct RowOutput {
-  int64_t* tokens;      // `draws` of them, on the streams stream, stream + 1, ...
+  int64_t* tokens;  // `draws` of them, on the streams stream, stream + 1, ...
   int64_t draws;
   int64_t* kept_count;  // or null
   const LogprobResult* logprobs;
@@ -123,19 +142,19 @@ struct RowOutput {
 
 // Scratch memory for one row. The caller makes it large enough: row code never allocates.
 struct Workspace {
-  float* block_max;          // the largest logit of each block
-  float* part_max;           // the largest logits of each block's kParts parts, if has_part_max
+  float* block_max;  // the largest logit of each block
+  float* part_max;  // the largest logits of each block's kParts parts, if has_part_max
   bool has_part_max;
-  bool is_finite;            // no token of the full blocks is at -inf; false: not known
-  float row_scale;           // the scale at which row_total was computed; 0: it was not
-  double row_total;          // the mass of the entire row, relative to the top token's
-  uint64_t* span_masses;     // integer mass of each span
-  double* span_totals;       // float mass of each span
-  uint32_t* open_blocks;     // blocks that a search reads
-  int64_t capacity;          // length of the arrays that follow
-  uint64_t* keys;            // sort keys of listed tokens
-  uint64_t* masses;          // their masses
-  uint64_t* scratch_keys;    // what a search for a cut has not ruled out
+  bool is_finite;  // no token of the full blocks is at -inf; false: not known
+  float row_scale;  // the scale at which row_total was computed; 0: it was not
+  double row_total;  // the mass of the entire row, relative to the top token's
+  uint64_t* span_masses;  // integer mass of each span
+  double* span_totals;  // float mass of each span
+  uint32_t* open_blocks;  // blocks that a search reads
+  int64_t capacity;  // length of the arrays that follow
+  uint64_t* keys;  // sort keys of listed tokens
+  uint64_t* masses;  // their masses
+  uint64_t* scratch_keys;  // what a search for a cut has not ruled out
   uint64_t* scratch_masses;
 };
 

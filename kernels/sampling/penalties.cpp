@@ -1,5 +1,7 @@
 #include "sampling/penalties.hpp"
 
+#include <algorithm>
+
 namespace fastsample {
 namespace {
 
@@ -7,126 +9,129 @@ int64_t length_of(const TokenLists& lists, int64_t r) {
   return lists.offsets ? lists.offsets[r + 1] - lists.offsets[r] : 0;
 }
 
-// A row's prompt and output, concatenated.
-class History {
- public:
-  History(const LogitsProcessors& all, int64_t r, int64_t vocabulary)
-      : vocabulary_(vocabulary),
-        prompt_(start(all.prompt, r)),
-        output_(start(all.output, r)),
-        prompt_count_(length_of(all.prompt, r)),
-        count_(prompt_count_ + length_of(all.output, r)) {}
+const int64_t* start_of(const TokenLists& lists, int64_t r) {
+  return lists.offsets ? lists.tokens + lists.offsets[r] : nullptr;
+}
 
-  int64_t count() const { return count_; }
+std::size_t blocks_of(int64_t vocabulary) {
+  return static_cast<std::size_t>((vocabulary + kBlock - 1) / kBlock);
+}
 
-  // Calls visit(token) for every token in a penalty's scope. The caller has checked them, but another thread may
-  // write the array: numbers that are not tokens are skipped.
-  template <class Visit>
-  void for_each(int64_t scope, Visit visit) const {
-    int64_t first = scope == kOutput ? prompt_count_ : 0;
-    if (scope >= 0 && scope < count_) first = count_ - scope;
-    const int64_t end = scope == kPrompt ? prompt_count_ : count_;
-    for (int64_t i = first; i < end; ++i) {
-      const int64_t token = i < prompt_count_ ? prompt_[i] : output_[i - prompt_count_];
-      if (token >= 0 && token < vocabulary_) visit(token);
+// Counts a row's tokens in a penalty's scope. The caller has checked them, but another thread may write the array:
+// numbers that are not tokens are skipped.
+void count_tokens(const LogitsProcessors& all, int64_t r, int64_t scope, int64_t vocabulary,
+                  CountedTokens& counted) {
+  TokenCounter& counter = token_counter();
+  counter.reserve(vocabulary);
+  const auto count = [&](const int64_t* tokens, int64_t first, int64_t end) {
+    for (int64_t i = std::max<int64_t>(first, 0); i < end; ++i) {
+      const int64_t token = tokens[i];
+      if (token >= 0 && token < vocabulary) counter.add(token);
     }
-  }
+  };
+  const int64_t prompt_count = length_of(all.prompt, r);
+  const int64_t output_count = length_of(all.output, r);
+  const int64_t skipped = scope >= 0 ? prompt_count + output_count - scope : 0;
+  if (scope != kOutput) count(start_of(all.prompt, r), skipped, prompt_count);
+  if (scope != kPrompt) count(start_of(all.output, r), skipped - prompt_count, output_count);
+  counter.move_to(counted);
+}
 
- private:
-  static const int64_t* start(const TokenLists& lists, int64_t r) {
-    return lists.offsets ? lists.tokens + lists.offsets[r] : nullptr;
+// Finds where the groups of each block start.
+void index_blocks(const TokenCounts& counts, int64_t vocabulary, std::vector<uint32_t>& starts) {
+  const std::size_t blocks = blocks_of(vocabulary);
+  starts.assign(blocks + 1, 0);
+  for (int64_t i = 0; i < counts.group_count; ++i) {
+    const std::size_t block = (counts.groups[i] >> kGroupBit) / (kBlock / kCountGroup);
+    if (block < blocks) starts[block + 1] = static_cast<uint32_t>(i + 1);
   }
-
-  int64_t vocabulary_;
-  const int64_t* prompt_;
-  const int64_t* output_;
-  int64_t prompt_count_;
-  int64_t count_;
-};
-
-RowProcessors without_edits(const LogitsProcessors& all, int64_t r, const RowParams& params) {
-  RowProcessors processors = {};
-  processors.repetition_penalty = static_cast<float>(params.repetition_penalty);
-  processors.frequency_penalty = static_cast<float>(params.frequency_penalty);
-  processors.presence_penalty = static_cast<float>(params.presence_penalty);
-  if (!all.mask) return processors;
-  const char* mask = all.mask + r * all.mask_stride;
-  processors.allowed_count = all.mask_count;
-  if (all.mask_is_bits) {
-    processors.allowed_bits = mask;
-  } else {
-    processors.allowed = reinterpret_cast<const uint8_t*>(mask);
-  }
-  return processors;
+  for (std::size_t b = 1; b <= blocks; ++b) starts[b] = std::max(starts[b], starts[b - 1]);
 }
 
 }  // namespace
 
-void RowProcessorBuilder::reserve(int64_t tokens) {
-  std::size_t size = 16;
-  while (size < 2 * static_cast<std::size_t>(tokens)) size *= 2;
-  slots_.assign(size, -1);
-  unsorted_.clear();
+bool has_penalty(const RowParams& params) {
+  return params.repetition_penalty != 1.0 || params.frequency_penalty != 0.0 || params.presence_penalty != 0.0;
 }
 
-TokenEdit& RowProcessorBuilder::edit_of(int64_t token) {
-  const std::size_t last = slots_.size() - 1;
-  std::size_t slot = (static_cast<uint64_t>(token) * 0x9E3779B97F4A7C15 >> 32) & last;
-  for (; slots_[slot] >= 0; slot = (slot + 1) & last) {
-    TokenEdit& edit = unsorted_[static_cast<std::size_t>(slots_[slot])];
-    if (edit.token == token) return edit;
+// A stable sort by block: if another thread has made a token occur twice, both values are added.
+void RowProcessorBuilder::build_bias(const TokenLists& bias, int64_t r, int64_t vocabulary) {
+  const int64_t* tokens = start_of(bias, r);
+  const float* values = bias.values + bias.offsets[r];
+  const int64_t length = length_of(bias, r);
+  biases_.clear();
+  bias_start_.assign(blocks_of(vocabulary) + 2, 0);
+  for (int64_t i = 0; i < length; ++i) {
+    const Bias one = {tokens[i], values[i]};
+    if (one.token < 0 || one.token >= vocabulary) continue;
+    biases_.push_back(one);
+    ++bias_start_[static_cast<std::size_t>(one.token / kBlock + 2)];
   }
-  slots_[slot] = static_cast<int32_t>(unsorted_.size());
-  unsorted_.push_back({token, 0.0f, 0, false, false});
-  return unsorted_.back();
-}
-
-void RowProcessorBuilder::add_edits(const LogitsProcessors& all, int64_t r, int64_t vocabulary,
-                                    const RowParams& params) {
-  for (int64_t i = 0; i < length_of(all.bias, r); ++i) {
-    const int64_t at = all.bias.offsets[r] + i;
-    const int64_t token = all.bias.tokens[at];
-    if (token >= 0 && token < vocabulary) edit_of(token).bias = all.bias.values[at];
-  }
-  const History history(all, r, vocabulary);
-  if (params.repetition_penalty != 1.0) {
-    history.for_each(params.repetition_scope, [&](int64_t token) { edit_of(token).repeated = true; });
-  }
-  if (params.frequency_penalty != 0.0) {
-    history.for_each(params.frequency_scope, [&](int64_t token) { ++edit_of(token).frequency; });
-  }
-  if (params.presence_penalty != 0.0) {
-    history.for_each(params.presence_scope, [&](int64_t token) { edit_of(token).present = true; });
-  }
-}
-
-void RowProcessorBuilder::sort_by_block(int64_t vocabulary) {
-  const auto block_of = [](const TokenEdit& edit) { return static_cast<std::size_t>(edit.token / kBlock); };
-  const std::size_t blocks = static_cast<std::size_t>((vocabulary + kBlock - 1) / kBlock);
-  edit_start_.assign(blocks + 2, 0);
-  for (const TokenEdit& edit : unsorted_) ++edit_start_[block_of(edit) + 2];
-  for (std::size_t b = 2; b < blocks + 2; ++b) edit_start_[b] += edit_start_[b - 1];
+  for (std::size_t b = 2; b < bias_start_.size(); ++b) bias_start_[b] += bias_start_[b - 1];
+  const std::size_t count = biases_.size();
+  biases_.resize(2 * count);
   // Filling a block advances its start to that of the next block.
-  edits_.resize(unsorted_.size());
-  for (const TokenEdit& edit : unsorted_) {
-    edits_[static_cast<std::size_t>(edit_start_[block_of(edit) + 1]++)] = edit;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t block = static_cast<std::size_t>(biases_[i].token / kBlock);
+    biases_[count + static_cast<std::size_t>(bias_start_[block + 1]++)] = biases_[i];
   }
+}
+
+const RowProcessorBuilder::CountedScope& RowProcessorBuilder::count_scope(int64_t scope,
+                                                                          const LogitsProcessors& all,
+                                                                          int64_t r, int64_t vocabulary) {
+  for (int i = 0; i < scope_count_; ++i) {
+    if (scopes_[i].scope == scope) return scopes_[i];
+  }
+  const int at = scope_count_;
+  if (!all.histories) count_tokens(all, r, scope, vocabulary, counted_[at]);
+  const TokenCounts counts = (all.histories ? all.histories[r]->counts(scope) : counted_[at]).view();
+  scopes_[at] = {scope, counts, nullptr};
+  if (counts.groups) {
+    index_blocks(counts, vocabulary, block_start_[at]);
+    scopes_[at].block_start = block_start_[at].data();
+  }
+  ++scope_count_;
+  return scopes_[at];
+}
+
+Penalty RowProcessorBuilder::penalty_of(double value, double off, int64_t scope, const LogitsProcessors& all,
+                                        int64_t r, int64_t vocabulary) {
+  Penalty penalty = {};
+  penalty.value = static_cast<float>(value);
+  if (value == off) return penalty;
+  const CountedScope& counted = count_scope(scope, all, r, vocabulary);
+  penalty.counts = counted.counts;
+  penalty.block_start = counted.block_start;
+  return penalty;
 }
 
 RowProcessors RowProcessorBuilder::build(const LogitsProcessors& all, int64_t r, int64_t vocabulary,
                                          const RowParams& params) {
-  RowProcessors processors = without_edits(all, r, params);
-  const bool penalised = params.repetition_penalty != 1.0 || params.frequency_penalty != 0.0 ||
-                         params.presence_penalty != 0.0;
-  const int64_t most = length_of(all.bias, r) + (penalised ? History(all, r, vocabulary).count() : 0);
-  if (most == 0) return processors;
-  reserve(most);
-  add_edits(all, r, vocabulary, params);
-  if (unsorted_.empty()) return processors;
-  sort_by_block(vocabulary);
-  processors.edits = edits_.data();
-  processors.edit_start = edit_start_.data();
-  return processors;
+  RowProcessors row = {};
+  if (all.mask) {
+    const char* mask = all.mask + r * all.mask_stride;
+    row.allowed_count = all.mask_count;
+    row.allowed_bits = all.mask_is_bits ? mask : nullptr;
+    row.allowed = all.mask_is_bits ? nullptr : reinterpret_cast<const uint8_t*>(mask);
+  }
+  if (length_of(all.bias, r) > 0) {
+    build_bias(all.bias, r, vocabulary);
+    row.biases = biases_.data() + biases_.size() / 2;
+    row.bias_start = bias_start_.data();
+  }
+  if (!has_penalty(params) || !(all.histories || all.prompt.offsets || all.output.offsets)) return row;
+  scope_count_ = 0;
+  const auto penalty = [&](double value, double off, int64_t scope) {
+    return penalty_of(value, off, scope, all, r, vocabulary);
+  };
+  row.repetition = penalty(params.repetition_penalty, 1.0, params.repetition_scope);
+  row.frequency = penalty(params.frequency_penalty, 0.0, params.frequency_scope);
+  row.presence = penalty(params.presence_penalty, 0.0, params.presence_scope);
+  row.has_penalties = row.repetition.counts.group_count + row.frequency.counts.group_count +
+                          row.presence.counts.group_count >
+                      0;
+  return row;
 }
 
 }  // namespace fastsample

@@ -1,12 +1,12 @@
-// Section 2: builds, from a caller's mask, bias and token histories, the logits processors of a row. It takes time for
-// the tokens that they name only; the row itself is never copied.
+// Section 2: builds, from a caller's mask, bias and token histories, the logits processors of a row. The row itself is
+// never copied.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "runtime/types.hpp"
+#include "sampling/token_counts.hpp"
 
 namespace fastsample {
 
@@ -26,24 +26,37 @@ struct LogitsProcessors {
   TokenLists bias;
   TokenLists prompt;
   TokenLists output;
+  TokenHistory* const* histories;  // null, or one for each row: they are read in place of prompt and output
 };
 
-// One thread's scratch memory for the edits of a row.
+// Whether any penalty of a row is on.
+bool has_penalty(const RowParams& params);
+
+// One thread's scratch memory for the logits processors of a row.
 class RowProcessorBuilder {
  public:
   // Builds those of row r; valid until the next call.
   RowProcessors build(const LogitsProcessors& all, int64_t r, int64_t vocabulary, const RowParams& params);
 
  private:
-  void reserve(int64_t tokens);
-  TokenEdit& edit_of(int64_t token);
-  void add_edits(const LogitsProcessors& all, int64_t r, int64_t vocabulary, const RowParams& params);
-  void sort_by_block(int64_t vocabulary);
+  struct CountedScope {
+    int64_t scope;
+    TokenCounts counts;
+    const uint32_t* block_start;
+  };
+  static constexpr int kMostScopes = 3;  // one for each penalty
 
-  std::vector<TokenEdit> unsorted_;  // in the order in which tokens occur first
-  std::vector<int32_t> slots_;  // a hash table of places in unsorted_, -1 where empty
-  std::vector<TokenEdit> edits_;
-  std::vector<int64_t> edit_start_;
+  void build_bias(const TokenLists& bias, int64_t r, int64_t vocabulary);
+  Penalty penalty_of(double value, double off, int64_t scope, const LogitsProcessors& all, int64_t r,
+                     int64_t vocabulary);
+  const CountedScope& count_scope(int64_t scope, const LogitsProcessors& all, int64_t r, int64_t vocabulary);
+
+  std::vector<Bias> biases_;
+  std::vector<int64_t> bias_start_;
+  CountedScope scopes_[kMostScopes];
+  int scope_count_ = 0;
+  CountedTokens counted_[kMostScopes];
+  std::vector<uint32_t> block_start_[kMostScopes];
 };
 
 }  // namespace fastsample

@@ -2,14 +2,11 @@
 // are read in the caller's memory; any other block is built when it is read.
 #pragma once
 
-#include "simd/simd.hpp"
+#include "sampling/penalised.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
-
-// Section 1: an exponent field of 0 (denormal, -0) is +0.
-inline float read(float logit) { return logit < kSmallestNormal && logit > -kSmallestNormal ? 0.0f : logit; }
 
 inline float load_one(const char* source) {
   float logit;
@@ -59,17 +56,6 @@ inline Floats widen_float16(const char* source) {
 #endif
 }
 
-// Section 2 after the mask. The result of every operation is read as section 1 reads an input.
-inline float edited(float logit, const TokenEdit& edit, const RowProcessors& a) {
-  float x = read(read(logit) + edit.bias);
-  if (x == -kInfinity) return x;
-  if (edit.repeated) x = read(x > 0 ? x / a.repetition_penalty : x * a.repetition_penalty);
-  if (edit.frequency > 0) {
-    x = read(x - read(a.frequency_penalty * static_cast<float>(edit.frequency)));
-  }
-  return edit.present ? read(x - a.presence_penalty) : x;
-}
-
 // ---- rows ----------------------------------------------------------------------------------------------
 
 // How many bytes ahead the second-level cache is filled in a pass over a row. Measured best among distances from
@@ -86,7 +72,8 @@ class Row {
         plain_blocks_(0),
         half_blocks_(0),
         masked_blocks_(0),
-        has_processors_(processors.allowed || processors.allowed_bits || processors.edit_start) {
+        has_processors_(processors.allowed || processors.allowed_bits || processors.bias_start ||
+                        processors.has_penalties) {
     const bool masked = processors.allowed || processors.allowed_bits;
     const bool plain = logits.dtype == kFloat32 && logits.step == 4;
     if (plain && !masked) plain_blocks_ = full_blocks();
@@ -198,16 +185,18 @@ class Row {
     return logits_.dtype == kFloat16 ? widen_float16(halves)[0] : widen_bfloat16(halves)[0];
   }
 
-  bool has_edits(int64_t b) const {
-    return processors_.edit_start && processors_.edit_start[b] != processors_.edit_start[b + 1];
-  }
+  bool has_edits(int64_t b) const { return has_processors_ && FASTSAMPLE_ISA::has_edits(processors_, b); }
 
   // Not inlined, so that the loops over blocks keep their constants in registers.
   __attribute__((noinline)) const char* build(int64_t b) const {
     const int64_t first = b * kBlock;
     const int64_t rest = logits_.vocabulary - first;
-    widen(first, rest < kBlock ? rest : kBlock);
-    if (has_processors_) apply_processors(b);
+    if (b < plain_blocks_ && !has_biases(processors_, b)) {
+      penalise(processors_, b, logits_.data + 4 * first, buffer_);
+    } else {
+      widen(first, rest < kBlock ? rest : kBlock);
+      if (has_processors_) apply_processors(b);
+    }
     return reinterpret_cast<const char*>(buffer_);
   }
 
@@ -245,11 +234,8 @@ class Row {
         for (int64_t i = 0; i < kBlock; ++i) buffer_[i] = is_allowed(first + i) ? buffer_[i] : -kInfinity;
       }
     }
-    if (!a.edit_start) return;
-    for (int64_t e = a.edit_start[b]; e < a.edit_start[b + 1]; ++e) {
-      float& logit = buffer_[a.edits[e].token - first];
-      logit = edited(logit, a.edits[e], a);
-    }
+    if (has_biases(a, b)) add_biases(a, b, buffer_);
+    if (a.has_penalties) penalise(a, b, reinterpret_cast<const char*>(buffer_), buffer_);
   }
 
   void mask_lanes(int64_t first) const {

@@ -139,7 +139,7 @@ DECLINED: dict[str, Any] = {
 def test_what_is_declined_changes_nothing(native_engine: Engine, name: str) -> None:
     sampler, twin = pair(native_engine, STEPS[0])
     assert step_of(sampler)(DECLINED[name]) is None
-    assert [one.tolist() for one in sampler._batch.outputs] == [
+    assert [one.output_array().tolist() for one in sampler._batch.histories] == [
         twin.sequence(b).output for b in twin.ids
     ]
     assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
@@ -174,7 +174,7 @@ def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> 
             failed += 1
         finally:
             memory.remove_mem_hooks()
-        assert len(set(map(len, batch.outputs))) == 1
+        assert len({one.output_count for one in batch.histories}) == 1
     assert failed
 
 
@@ -191,10 +191,17 @@ def test_errors_are_those_of_the_general_path(native_engine: Engine) -> None:
         assert str(prepared.value) == str(general.value)
 
 
-def test_penalties_are_not_prepared() -> None:
-    sampler = Sampler(PENALISED)
-    sampler(STEPS[0])
-    assert step_of(sampler) is None
+def test_penalties_are_prepared(native_engine: Engine) -> None:
+    prepared, general = pair(native_engine, STEPS[0], PENALISED)
+    for rows in (STEPS[1], STEPS[2, :, :150], STEPS[3]):
+        assert equal_answers(prepared(rows), general(rows))
+
+
+def test_a_token_of_the_history_beyond_the_columns_is_declined(native_engine: Engine) -> None:
+    sampler, _ = pair(native_engine, STEPS[0], PENALISED)
+    sampler.accept([[1], [2], [199], [3]])
+    assert step_of(sampler)(STEPS[1, :, :199]) is None
+    assert step_of(sampler)(STEPS[1]) is not None
 
 
 def test_the_reference_engine_prepares_no_calls() -> None:

@@ -89,6 +89,7 @@ USES: dict[str, Callable[[Sampler], Any]] = {
     "call of one": lambda sampler: sampler(STEPS[4, 0], sequences=1, mask=ALLOW_ALL),
     "sample": lambda sampler: sampler.sample(STEPS[4, :3]),
     "accept": lambda sampler: sampler.accept([[3], [4], [5]]),
+    "rewind": lambda sampler: sampler.rewind(2),
     "reset forward": lambda sampler: sampler.reset(9),
     "reset back": lambda sampler: sampler.reset(1),
     "reset of one": lambda sampler: sampler.reset(9, sequences=1),
@@ -96,7 +97,7 @@ USES: dict[str, Callable[[Sampler], Any]] = {
     "remove": lambda sampler: sampler.remove(1),
     "clone": Sampler.clone,
 }
-MOVES_ALL = ("call", "call of one", "sample", "accept", "add", "remove", "clone")
+MOVES_ALL = ("call", "call of one", "sample", "accept", "rewind", "add", "remove", "clone")
 
 
 @each("name", USES)

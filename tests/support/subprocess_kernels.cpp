@@ -118,9 +118,9 @@ void respond(const Kernels& kernels, const Header& header) {
   const int64_t step = header.dtype == kFloat32 ? 4 : 2;
   const Batch batch = {request.values.of<char>(), header.rows, header.vocabulary,
                        header.columns * step,     step,        static_cast<DType>(header.dtype)};
-  const LogitsProcessors all = {request.mask.of<char>(),  header.mask_stride,   header.mask_count,
-                                header.mask_is_bits != 0, request.bias.lists(), request.prompt.lists(),
-                                request.output.lists()};
+  const LogitsProcessors all = {
+      request.mask.of<char>(), header.mask_stride,     header.mask_count,      header.mask_is_bits != 0,
+      request.bias.lists(),    request.prompt.lists(), request.output.lists(), nullptr};
   const RowParams* params = request.plan.of<RowParams>();
   std::vector<uint8_t> status(size_of(header.rows));
   if (header.function == 0) {

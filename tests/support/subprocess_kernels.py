@@ -39,7 +39,13 @@ def compile_kernels(
     """Compile the program with the kernels of one instruction set, by its namespace."""
     others = folder / "others.cpp"
     others.write_text(NO_OTHERS)
-    names = ["sampling/penalties", "runtime/dispatch", "runtime/pool", "simd/isa"]
+    names = [
+        "sampling/penalties",
+        "sampling/token_counts",
+        "runtime/dispatch",
+        "runtime/pool",
+        "simd/isa",
+    ]
     sources = [*(kernels / f"{name}.cpp" for name in names), others]
     sources.append(ROOT / "tests" / "support" / "subprocess_kernels.cpp")
     program = folder / "subprocess_kernels"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from fastsample.params.parameters import MAX_POSITION
 from fastsample.params.table import PENALTIES
 
 from .sequences import Sequence
+from .token_history import HISTORY
 
 
 class Batch:
@@ -29,7 +28,7 @@ class Batch:
             [make_plan(0), *(one._plan for one in sequences)]
         )
         # Calls append to the outputs; a position is the length of an output plus what was skipped.
-        self.outputs = [one._output for one in sequences]
+        self.histories = [one._history for one in sequences]
         self.skipped = [one._skipped for one in sequences]
         self.has_penalties = any(
             getattr(one.params, penalty.name) != penalty.off[0]
@@ -49,8 +48,8 @@ class Batch:
 
     def write_positions(self) -> None:
         """Write the position of every sequence into the plan."""
-        for b, (skipped, output) in enumerate(zip(self.skipped, self.outputs, strict=True)):
-            position = skipped + len(output)
+        for b, (skipped, one) in enumerate(zip(self.skipped, self.histories, strict=True)):
+            position = skipped + one.output_count
             if position > MAX_POSITION:
                 raise ValueError(
                     f"`position` must be in [0, 2**64), got {position} (every position of this "
@@ -62,13 +61,10 @@ class Batch:
         """Check a call's mask and bias, and add the tokens where a penalty reads them."""
         if not self.has_penalties:
             return make_logits_processors(rows, mask=mask, bias=bias)
-        # Copies: an array cannot grow while another holds its memory.
-        prompts = [np.array(one._prompt, np.int64) for one in self.sequences]
-        outputs = [np.array(output, np.int64) for output in self.outputs]
+        prompts = [one.prompt_array() for one in self.histories]
+        outputs = [one.output_array() for one in self.histories]
         return make_logits_processors(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
 
-    def append(self, tokens: list[int]) -> None:
+    def append(self, tokens: NDArray[np.int64]) -> None:
         """Append a token to each output; -1 appends none."""
-        drawn = [token >= 0 for token in tokens]
-        # One call of C code: an interrupt comes before all of the appends or after all of them.
-        list(map(array.append, compress(self.outputs, drawn), compress(tokens, drawn)))
+        HISTORY.append_all(self.histories, tokens)

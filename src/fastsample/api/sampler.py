@@ -46,6 +46,8 @@ from .sequences import (
     start_sequence,
 )
 
+_REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back")
+
 
 class Sampler:
     """Sample one sequence, B continuations of one prompt, or many sequences.
@@ -87,7 +89,8 @@ class Sampler:
     (B, V), as a torch.int64 tensor for a torch tensor. `sample` returns log-probabilities too.
 
     Penalties use each sequence's own tokens: its prompt, and the output that the sampler records,
-    drawn or passed to `accept`.
+    drawn or passed to `accept`. A call of the native engine without mask and bias counts only what
+    is new: its cost does not grow with the history.
 
     A sampler serves one call at a time. A use during a call, by another thread, a signal handler or
     code of its mask or bias, raises RuntimeError and changes nothing. An exception of a signal
@@ -344,23 +347,23 @@ class Sampler:
                 require_valid_rows(request, output.status, rows.shape)
             if margins is not None:
                 margins[:] = find_margins(request, output.status)
-            tokens = output.tokens.ravel().tolist()
+            tokens = output.tokens[:, 0]
             self._prepare(batch)
             self._table.close(batch.ids, batch.sequences)
             batch.append(tokens)
             if not self._table.is_open:
                 self._resume(batch)
             if self._latency is not None:
-                drawn = len(tokens) - tokens.count(-1)
+                drawn = int(np.count_nonzero(tokens >= 0))
                 self._latency.record(perf_counter_ns() - started, drawn)
         return batch
 
     def _prepare(self, batch: Batch) -> None:
-        """Let the engine prepare calls of a batch without logits processors."""
+        """Let the engine prepare calls of a batch without mask and bias."""
         make_step = self._execution.engine.make_step
-        if make_step is not None and batch.step is None and not batch.has_penalties:
+        if make_step is not None and batch.step is None:
             batch.step = make_step(
-                batch.outputs,
+                batch.histories,
                 batch.skipped,
                 self._valid_vocab or 0,
                 MAX_VOCABULARY,
@@ -424,6 +427,44 @@ class Sampler:
             chosen = self._table.get(parse_ids(sequences))
             lists = parse_token_lists("tokens", tokens, len(chosen), skip_marks=True)
             self._table.accept(chosen, lists)
+            self._resume(batch)
+
+    def rewind(self, n: int, *, sequences: Any = None) -> None:
+        """Take back the last n tokens of each sequence, drawn or accepted.
+
+        The position of each goes back by n: the next call draws the token of that position again.
+        The opposite of `accept`, for tokens that a model has rejected. It takes time for the n
+        tokens, whatever was there before.
+
+        Parameters
+        ----------
+        n : int
+            In [0, 2**64).
+        sequences : int or list of int, optional
+            The sequences to rewind; None: all.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Not such a number; an unknown or repeated number of a sequence; a sequence with fewer
+            tokens, those before a position that `reset` has skipped not counted. No sequence has
+            changed then.
+        RuntimeError
+            The sampler is in use.
+
+        Examples
+        --------
+        >>> import fastsample
+        >>> sampler = fastsample.Sampler(seed=1)
+        >>> sampler.accept([5, 9, 2])
+        >>> sampler.rewind(2)
+        >>> sampler.position, sampler.sequence(0).output
+        (1, [5])
+        """
+        count = _REWOUND.one(n)
+        with self._exclusive.begin():
+            batch = self._suspend()
+            self._table.rewind(count, parse_ids(sequences))
             self._resume(batch)
 
     def add(

@@ -21,6 +21,10 @@ from fastsample.params.parameters import (
 )
 from fastsample.params.validation import per_row
 
+from .token_history import HISTORY, TokenHistory, make_history
+
+NO_TOKENS = array("q")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sequence:
@@ -53,8 +57,7 @@ class Sequence:
     params: SamplingParams
     seed: int
     stream: int
-    _prompt: array[int]
-    _output: array[int]
+    _history: TokenHistory
     # Positions that reset() has skipped: (length of the output before, number of positions).
     _gaps: list[tuple[int, int]] = field(default_factory=list)
     _plan: NDArray[np.void] = field(init=False)
@@ -67,21 +70,26 @@ class Sequence:
     @property
     def position(self) -> int:
         """The position of the next draw."""
-        return self._skipped + len(self._output)
+        return self._skipped + self._history.output_count
 
     @property
     def prompt(self) -> list[int]:
         """The tokens before the first draw."""
-        return self._prompt.tolist()
+        return self._history.prompt_array().tolist()  # type: ignore[no-any-return]
 
     @property
     def output(self) -> list[int]:
         """The tokens drawn or accepted."""
-        return self._output.tolist()
+        return self._history.output_array().tolist()  # type: ignore[no-any-return]
 
     @property
     def _skipped(self) -> int:
         return sum(count for _, count in self._gaps)
+
+    @property
+    def _latest_count(self) -> int:
+        """The number of tokens after the last position that was skipped."""
+        return self._history.output_count - (self._gaps[-1][0] if self._gaps else 0)
 
     def __repr__(self) -> str:
         return (
@@ -90,13 +98,14 @@ class Sequence:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        tokens = array("q", self._prompt), array("q", self._output)
-        return Sequence, (self.params, self.seed, self.stream, *tokens, [*self._gaps])
+        arrays = self._history.prompt_array(), self._history.output_array()
+        tokens = (array("q", one.tobytes()) for one in arrays)
+        return _restore, (self.params, self.seed, self.stream, *tokens, [*self._gaps])
 
     def _on_stream(self, stream: int, prompt: array[int] | None = None) -> Sequence:
         """Copy the sequence to another continuation of its seed, perhaps with its own prompt."""
         twin = replace(copy(self), stream=stream)
-        return twin if prompt is None else replace(twin, _prompt=prompt)
+        return twin if prompt is None else replace(twin, _history=make_history(prompt, NO_TOKENS))
 
     def _go_to(self, position: int) -> None:
         """Forget the output from a position on, or skip positions up to it."""
@@ -107,17 +116,30 @@ class Sequence:
                 break
             gaps.append((before, min(count, in_reach)))
             skipped += gaps[-1][1]
-        del self._output[position - skipped :]
-        beyond = position - skipped - len(self._output)
+        kept = min(position - skipped, self._history.output_count)
+        HISTORY.truncate_all([self._history], [kept])
+        beyond = position - skipped - kept
         if beyond:
-            gaps.append((len(self._output), beyond))
+            gaps.append((kept, beyond))
         self._gaps[:] = gaps
 
 
 def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) -> Sequence:
     """Make a sequence without output; it gets a fresh seed if `params` has none."""
     seed = fresh_seed() if params.seed is None else params.seed
-    return Sequence(params, seed, stream, prompt, array("q"))
+    return Sequence(params, seed, stream, make_history(prompt, NO_TOKENS))
+
+
+def _restore(
+    params: SamplingParams,
+    seed: int,
+    stream: int,
+    prompt: array[int],
+    output: array[int],
+    gaps: list[tuple[int, int]],
+) -> Sequence:
+    """Make a sequence of what its copy or its pickle holds."""
+    return Sequence(params, seed, stream, make_history(prompt, output), gaps)
 
 
 class SequenceTable:
@@ -200,8 +222,20 @@ class SequenceTable:
                     f"`tokens` must end before position 2**64, got {len(tokens)} from position "
                     f"{sequence.position} on (reset(position) goes back)"
                 )
-        # One call of C code: an interrupt comes before all of the appends or after all of them.
-        list(map(array.extend, [one._output for one in sequences], lists))
+        HISTORY.extend_all([one._history for one in sequences], lists)
+
+    def rewind(self, n: int, ids: tuple[int, ...] | None) -> None:
+        """Take back the last n tokens of each sequence."""
+        sequences = self.get(ids)
+        for number, sequence in zip(self.ids if ids is None else ids, sequences, strict=True):
+            if n > sequence._latest_count:
+                raise ValueError(
+                    "`n` must be at most the number of tokens since the start, or since the last "
+                    f"skipped position, got {n} for sequence {number}, which has "
+                    f"{sequence._latest_count} (reset(position) goes back to any position)"
+                )
+        histories = [one._history for one in sequences]
+        HISTORY.truncate_all(histories, [one.output_count - n for one in histories])
 
     def add(self, sequence: Sequence) -> int:
         """Add a sequence, under a number that none has had."""

@@ -155,7 +155,7 @@ class Engine(NamedTuple):
 
 
 class Step(Protocol):
-    """A sampler's call for sequences that stay the same, without logits processors."""
+    """A sampler's call for sequences that stay the same, with penalties but no mask and no bias."""
 
     ready: bool  # whether it may draw; False at first
 

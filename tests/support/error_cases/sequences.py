@@ -112,6 +112,19 @@ OF_TWO: list[tuple[Callable[[Sampler], Any], type[Exception], str]] = [
         "`sequences` must be numbers of sequences, got list [0]",
     ),
     (lambda s: s.reset(-1), ValueError, "`position` must be in [0, 2**64), got -1 ("),
+    (lambda s: s.rewind(-1), ValueError, "`n` must be in [0, 2**64), got -1 (how many tokens to"),
+    (lambda s: s.rewind(True), TypeError, "`n` must be"),
+    (
+        lambda s: (s.accept([3, [4, 5]]), s.rewind(2)),
+        ValueError,
+        "`n` must be at most the number of tokens since the start, or since the last skipped "
+        "position, got 2 for sequence 0, which has 1 (reset(position) goes back to any position)",
+    ),
+    (
+        lambda s: (s.accept([[1, 2], 3]), s.reset(7), s.accept([4, 5]), s.rewind(2, sequences=1)),
+        ValueError,
+        "got 2 for sequence 1, which has 1 (",
+    ),
     (
         lambda s: s.seed,
         ValueError,
