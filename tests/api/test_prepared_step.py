@@ -193,7 +193,7 @@ def test_errors_are_those_of_the_general_path(native_engine: Engine) -> None:
 
 def test_penalties_are_prepared(native_engine: Engine) -> None:
     prepared, general = pair(native_engine, STEPS[0], PENALISED)
-    for rows in (STEPS[1], STEPS[2, :, :150], STEPS[3]):
+    for rows in (STEPS[1], STEPS[2].astype(np.float16), STEPS[3]):
         assert equal_answers(prepared(rows), general(rows))
 
 

@@ -135,7 +135,7 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
 def native_step(changed: dict[str, Any]) -> None:
     """Calls that are prepared for four sequences and rows of three tokens, likewise."""
     arguments = {
-        "outputs": [array("q") for _ in range(4)],
+        "histories": [native.TokenHistory(array("q"), array("q")) for _ in range(4)],
         "skipped": [0] * 4,
         "valid_vocab": 0,
         "max_vocabulary": 3,
@@ -192,6 +192,13 @@ NATIVE = [
         lambda: native_softmax(np.empty((4, 3), np.float32), make_plan(3)),
         ValueError,
         "plan must have 4 items",
+    ),
+    ErrorCase(
+        lambda: native.TokenHistory.truncate_all(
+            [native.TokenHistory(array("q"), array("q"))], [1]
+        ),
+        ValueError,
+        "an output of 0 tokens has none at 1",
     ),
 ]
 
