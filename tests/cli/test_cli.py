@@ -116,11 +116,10 @@ def test_table_without_a_seed_draws_nothing(file):
     assert "drawn" not in run("table", file).stdout
 
 
-@pytest.mark.parametrize("option", ["--position", "--stream"])
-def test_a_position_without_a_seed(file, option):
-    assert "--position and --stream need --seed (give --seed too)" in refusal(
-        "table", file, option, 0
-    )
+@pytest.mark.parametrize("option", [("--position", 0), ("--stream", 0), ("--draw", "race")])
+def test_options_of_a_draw_need_a_seed(file, option):
+    message = "--draw, --position and --stream need --seed (give --seed too)"
+    assert message in refusal("table", file, *option)
 
 
 def test_table_adds_the_drawn_token_with_its_rank(file):

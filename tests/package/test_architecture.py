@@ -29,7 +29,7 @@ STEPS_IN_NUMPY = {
 """What the Numba engine has no loops for: bands, deviations, logits processors, targets."""
 
 SETTINGS_OF_RACES = {f"engines.reference.{name}" for name in ("clocks", "draw", "race")}
-"""What the settings of a row alone say of its draw: purposes of words, and whether it is listed."""
+"""Constants of races, and what the settings of a row alone say: whether it is listed."""
 
 TABLE = {"params.table", "params.ops"}
 

@@ -56,8 +56,8 @@ def table(
 
     With --seed, also draw a token, and show the arrivals that decided a race.
     """
-    if seed is None and (position, stream) != (None, None):
-        raise ValueError("--position and --stream need --seed (give --seed too)")
+    if seed is None and (params.draw, position, stream) != (None, None, None):
+        raise ValueError("--draw, --position and --stream need --seed (give --seed too)")
     logits = read_row(file, row)
     words = None if texts is None else read_texts(texts, logits.size)
     drawn = None if seed is None else draw(logits, params, seed, position or 0, stream or 0)
