@@ -2,12 +2,13 @@
 """The compiled kernels for Python: records of arrays in, arrays and status codes out.
 
 kernels.pxd declares the kernels; buffers.pxi acquires the memory of arrays; histories.pxi keeps the tokens of a
-sampler's sequences; step.pxi has the calls that are
-prepared for a sampler and for `sample`; sums.pxi adds the numbers of any array. The GIL is released for all but
+sampler's sequences; arrays.pxi, arguments.pxi and results.pxi are what prepared calls take and return, step.pxi and
+draw.pxi those of a sampler and of `sample`; sums.pxi adds the numbers of any array. The GIL is released for all but
 brief calls.
 """
 
 import os
+import sys
 
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
@@ -15,8 +16,12 @@ from cpython.buffer cimport (
     PyBUF_WRITABLE,
     PyObject_GetBuffer,
 )
+from cpython.exc cimport PyErr_Clear
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+from libcpp.algorithm cimport adjacent_find, sort
 from libcpp.vector cimport vector
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -25,6 +30,9 @@ from kernels cimport (
     LogitsProcessors,
     SampleOutput,
     Batch,
+    DLManagedTensorVersioned,
+    DLPackExchangeAPI,
+    DLTensor,
     DType,
     LogprobsMode,
     InstructionSet,
@@ -40,6 +48,8 @@ from kernels cimport (
     c_sample_rows,
     compiled_isas,
     has_penalty,
+    kDLCPU,
+    kDLPackMajor,
     known_isas,
     softmax_rows,
 )
@@ -253,5 +263,9 @@ cdef dict _SOFTMAX_FUNCTIONS = {"softmax": 0, "log_softmax": 1, "logsumexp": 2}
 
 
 include "histories.pxi"
+include "arrays.pxi"
+include "arguments.pxi"
+include "results.pxi"
 include "step.pxi"
+include "draw.pxi"
 include "sums.pxi"

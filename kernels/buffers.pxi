@@ -5,15 +5,21 @@
 
 cdef extern from * nogil:
     """
-    // Buffers of Python's protocol, released with the object; the GIL must be held then.
+    // Buffers of Python's protocol and tensors of DLPack, released with the object; the GIL must be held then.
     struct Buffers {
       Py_buffer held[17];  // as many as a SampleRequest and a SampleOutput have
+      fastsample::DLManagedTensorVersioned* tensors[6];  // as many as a call has arguments
       int count = 0;
+      int tensor_count = 0;
       Buffers() = default;
       Buffers(const Buffers&) = delete;
       Buffers& operator=(const Buffers&) = delete;
       ~Buffers() {
         while (count) PyBuffer_Release(&held[--count]);
+        while (tensor_count) {
+          fastsample::DLManagedTensorVersioned* const tensor = tensors[--tensor_count];
+          if (tensor->deleter) tensor->deleter(tensor);
+        }
       }
     };
 
@@ -27,7 +33,9 @@ cdef extern from * nogil:
     """
     cppclass Buffers:
         Py_buffer[17] held
+        DLManagedTensorVersioned** tensors
         int count
+        int tensor_count
 
     cppclass Inputs:
         Batch batch
@@ -100,6 +108,7 @@ cdef void _describe_rows(const Py_buffer* buffer, int dtype, int64_t vocabulary,
     batch.rows = buffer.shape[0] if last else 1
     batch.vocabulary = vocabulary
     batch.row_stride = buffer.strides[0] if last else 0
+    batch.row_offsets = NULL
     # An axis of one token may have any stride.
     batch.token_stride = buffer.strides[last] if buffer.shape[last] > 1 else buffer.itemsize
     batch.dtype = <DType>dtype
@@ -153,15 +162,21 @@ cdef uint8_t* _hold_output(Buffers& buffers, output, const Batch& batch, SampleO
 
 cdef int _hold_logprobs(Buffers& buffers, result, const Batch& batch, SampleOutput* target) except -1:
     modes, logprobs, ranks, top_tokens, top_logprobs = result
+    if top_tokens.shape[2] > batch.vocabulary:
+        raise ValueError("top_tokens cannot hold more tokens than the vocabulary")
+    return _hold_details(buffers, modes, logprobs, ranks, top_tokens, top_logprobs, top_tokens.shape[2],
+                         batch.rows, target)
+
+
+cdef int _hold_details(Buffers& buffers, modes, logprobs, ranks, top_tokens, top_logprobs, int64_t top_count,
+                       int64_t rows, SampleOutput* target) except -1:
     for mode in modes:
         target.modes.push_back(<LogprobsMode><int>_MODES[mode])
-    target.top_count = top_tokens.shape[2]
-    if target.top_count > batch.vocabulary:
-        raise ValueError("top_tokens cannot hold more tokens than the vocabulary")
-    cdef int64_t count = target.modes.size() * batch.rows
-    cdef int64_t top_count = count * target.top_count
+    target.top_count = top_count
+    cdef int64_t count = target.modes.size() * rows
     target.logprobs = <double*>_hold_write(buffers, logprobs, 8, count, "logprobs")
     target.ranks = <int64_t*>_hold_write(buffers, ranks, 8, count, "ranks")
-    target.top_tokens = <int64_t*>_hold_write(buffers, top_tokens, 8, top_count, "top_tokens")
-    target.top_logprobs = <double*>_hold_write(buffers, top_logprobs, 8, top_count, "top_logprobs")
+    target.top_tokens = <int64_t*>_hold_write(buffers, top_tokens, 8, count * top_count, "top_tokens")
+    target.top_logprobs = <double*>_hold_write(
+        buffers, top_logprobs, 8, count * top_count, "top_logprobs")
     return 0

@@ -4,7 +4,7 @@
 Header names are in <>: Cython would copy others into the build folder, and Clang includes a copy as a second header.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libcpp.vector cimport vector
 
 
@@ -13,6 +13,7 @@ cdef extern from "<runtime/types.hpp>" namespace "fastsample" nogil:
         uint64_t seed
         uint64_t position
         uint32_t stream
+        uint32_t draw
 
 
 cdef extern from "<sampling/token_counts.hpp>" namespace "fastsample" nogil:
@@ -69,6 +70,7 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
         int64_t row_stride
         int64_t token_stride
         DType dtype
+        const int64_t* row_offsets
 
     cppclass SampleOutput:
         SampleOutput()
@@ -100,6 +102,34 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
         uint8_t*) except +
     KeptSets c_kept_sets "fastsample::kept_sets"(
         const Kernels&, const Batch&, const LogitsProcessors&, const RowParams*, int, uint8_t*) except +
+
+
+cdef extern from "<runtime/dlpack.hpp>" namespace "fastsample" nogil:
+    cppclass DLTensor:
+        void* data
+        int32_t device_type
+        int32_t ndim
+        uint8_t code
+        uint8_t bits
+        uint16_t lanes
+        int64_t* shape
+        int64_t* strides
+        uint64_t byte_offset
+
+    cppclass DLManagedTensorVersioned:
+        uint32_t major
+        DLTensor tensor
+
+    cppclass DLPackExchangeAPI:
+        uint32_t major
+        int (*from_object)(void*, DLManagedTensorVersioned**)
+
+    const uint32_t kDLPackMajor
+    const int32_t kDLCPU
+
+
+cdef extern from "<simd/float_mode.hpp>" namespace "fastsample" nogil:
+    pass
 
 
 cdef extern from "<runtime/pool.hpp>" namespace "fastsample" nogil:

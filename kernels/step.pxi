@@ -1,44 +1,46 @@
-# Prepared calls: what does not change from one call to the next is bound once.
+# A sampler's prepared calls: all of a call but its errors.
 #
 # A prepared call either does everything or returns None and has changed nothing. Then the caller takes the
-# general path, whose results are the same, and which reports errors. No Python code runs during a call, so
-# that only a call that releases the GIL has to take the sampler's lock.
+# general path, whose results are the same, and which reports errors. No Python code runs between the first look
+# at the sequences and the last, so that only a call that releases the GIL has to take the sampler's lock.
 
 cdef uint64_t MAX_POSITION = 0xFFFFFFFFFFFFFFFF
 
-cdef object _NDARRAY = np.ndarray
-cdef object _FLOAT32 = np.dtype(np.float32)
-cdef object _FLOAT16 = np.dtype(np.float16)
-cdef LogitsProcessors _NO_PROCESSORS = LogitsProcessors()
+# DrawMethod of params/ops.py.
+cdef enum:
+    INVERSE = 0
+    RACE = 1
+    AUTOMATIC = 2
 
 
-cdef bint _find_rows(Buffers& buffers, logits, bint is_checked, int64_t valid_vocab, int64_t max_vocabulary,
-                     Batch* batch) except -1:
-    """Find the rows of an array of shape (V,) or (B, V); False for other arrays.
+cdef class _Row:
+    """What a step reads of a sequence; the sequence keeps it."""
 
-    Unless it is checked, the array must be float32 or float16; uint16 holds bfloat16.
-    """
-    if type(logits) is not _NDARRAY:
-        return False
-    cdef int dtype
-    if logits.dtype is _FLOAT32:
-        dtype = 0
-    elif logits.dtype is _FLOAT16:
-        dtype = 1
-    elif is_checked:
-        dtype = _DTYPES[logits.dtype.char]
-    else:
-        return False
-    cdef Py_buffer* buffer = _hold(buffers, logits, PyBUF_STRIDED_RO, 2 if dtype else 4, "logits")
-    cdef int last = buffer.ndim - 1
-    if not 0 <= last <= 1:
-        return False
-    cdef int64_t columns = buffer.shape[last]
-    cdef int64_t vocabulary = valid_vocab or columns
-    if not 1 <= vocabulary <= min(columns, max_vocabulary):
-        return False
-    _describe_rows(buffer, dtype, vocabulary, batch)
-    return True
+    cdef RowParams params
+    cdef TokenHistory history
+    cdef list gaps
+    cdef uint64_t turn  # that of the last call that has chosen it
+
+    def __cinit__(self, sequence):
+        cdef Buffers buffers
+        self.params = (<const RowParams*>_hold_read(
+            buffers, sequence._plan, sizeof(RowParams), 1, "plan"))[0]
+        self.history, self.gaps = sequence._history, sequence._gaps
+
+    cdef uint64_t skipped(self) except? 0:
+        """By how much the position is larger than the length of the output."""
+        cdef uint64_t total = 0
+        for _, count in self.gaps:
+            total += count
+        return total
+
+
+cdef _Row _row_of(sequence):
+    cdef dict attributes = sequence.__dict__
+    row = attributes.get("_row")
+    if row is None:
+        row = attributes["_row"] = _Row(sequence)
+    return <_Row>row
 
 
 cdef class Step:
@@ -46,213 +48,267 @@ cdef class Step:
 
     Parameters
     ----------
-    histories : list of TokenHistory
-        The tokens of the sequences, to which each call appends.
-    skipped : list of int
-        By how much the position of each sequence is larger than the length of its output.
     valid_vocab : int
         How many columns of every row are tokens; 0 for all, whose number may then differ.
     max_vocabulary : int
-    plan : array of PLAN, shape (B,)
-        Its positions are written.
-    lock : threading.Lock
-        Taken by calls that release the GIL.
+    has_seeds : bool
+        Whether a result has a seed for each row.
+    result_type : type
+        Called with the fields of a `SampleResult`.
     latency : (int64 array, int64 array), or None
         The counts and the sums of a `Latency`.
     isa, n_threads, reduction
         As in `sample`.
     """
 
-    cdef public bint ready
     cdef const Kernels* _kernels
     cdef Reduction _reduction
     cdef int _n_threads
-    cdef list _histories
-    cdef LogitsProcessors _processors
-    cdef vector[CTokenHistory*] _history_memory
-    cdef vector[uint64_t] _skipped
     cdef int64_t _valid_vocab
     cdef int64_t _max_vocabulary
-    cdef object _acquire
-    cdef object _release
-    cdef object _tokens
+    cdef bint _has_seeds
+    cdef object _result_type
     cdef Buffers _buffers
-    cdef RowParams* _params
-    cdef vector[uint8_t] _status
-    cdef SampleOutput _sample_output
     cdef int64_t* _latency_counts
     cdef int64_t* _latency_sums
+    # None while the sampler changes.
+    cdef dict _sequences
+    cdef object _acquire
+    cdef object _release
+    # Of the sequences of the last call, until one of them changes.
+    cdef bint _is_bound
+    cdef bint _is_all
+    cdef vector[int64_t] _ids
+    cdef uint64_t _turn
+    cdef list _rows
+    cdef vector[CTokenHistory*] _histories
+    cdef vector[RowParams] _params
+    cdef vector[uint64_t] _skipped
+    cdef vector[int64_t] _tokens
+    cdef vector[uint8_t] _status
 
-    def __cinit__(self, list histories, skipped, int64_t valid_vocab, int64_t max_vocabulary, plan,
-                  lock, latency, isa, int n_threads, str reduction):
-        cdef int64_t count = len(histories)
-        cdef TokenHistory history
+    def __cinit__(self, int64_t valid_vocab, int64_t max_vocabulary, bint has_seeds, result_type, latency, isa,
+                  int n_threads, str reduction):
         self._kernels = _chosen(isa).kernels
         self._reduction = <Reduction><int>_REDUCTIONS[reduction]
         self._n_threads = n_threads
-        self._histories = list(histories)
-        for history in self._histories:
-            self._history_memory.push_back(&history._tokens)
-        self._processors.histories = self._history_memory.data()
-        self._skipped = skipped
-        self._valid_vocab = valid_vocab
-        self._max_vocabulary = max_vocabulary
-        self._acquire = lock.acquire
-        self._release = lock.release
-        self._tokens = np.empty(count, np.int64)
-        self._status.resize(count)
-        self._sample_output = SampleOutput()
-        self._sample_output.draws = 1
-        self._sample_output.tokens = <int64_t*>_hold_write(
-            self._buffers, self._tokens, 8, count, "tokens")
-        self._params = <RowParams*>_hold_write(self._buffers, plan, sizeof(RowParams), count, "plan")
+        self._valid_vocab, self._max_vocabulary = valid_vocab, max_vocabulary
+        self._has_seeds, self._result_type = has_seeds, result_type
         if latency is not None:
             counts, sums = latency
             self._latency_counts = <int64_t*>_hold_write(
                 self._buffers, counts, 8, LATENCY_BUCKETS, "counts")
             self._latency_sums = <int64_t*>_hold_write(self._buffers, sums, 8, 4, "sums")
 
-    def __call__(self, logits, bint is_checked=False):
+    def suspend(self):
+        """Decline all calls, and drop what was read of the sequences."""
+        self._sequences = self._rows = None
+        self._is_bound = False
+
+    def resume(self, dict sequences, lock):
+        """Serve calls for the sequences of a table, by number; calls that release the GIL take the lock."""
+        self._acquire, self._release = lock.acquire, lock.release
+        self._is_bound = False
+        self._sequences = sequences
+
+    def __call__(self, logits, at=None, sequences=None, mask=None, bias=None, bint is_checked=False,
+                 bint is_tensor=False):
         """Draw a token for each sequence, append them and return them; or None."""
         cdef int64_t started = _now() if self._latency_sums else 0
         cdef Buffers buffers
-        cdef Batch batch
-        if not self.ready or not _find_rows(buffers, logits, is_checked, self._valid_vocab,
-                                            self._max_vocabulary, &batch):
+        cdef Arguments arguments
+        cdef SampleOutput output = SampleOutput()
+        if not (self._find(buffers, logits, at, mask, bias, is_checked, arguments)
+                and self._draw(buffers, sequences, False, arguments, output)):
             return None
-        if batch.rows != <int64_t>self._status.size() or not self._draw(batch):
-            return None
-        self._append()
-        is_row = buffers.held[0].ndim == 1
-        result = self._sample_output.tokens[0] if is_row else self._tokens.copy()
-        if self._latency_sums:
-            _record(self._latency_counts, self._latency_sums, _now() - started, batch.rows)
+        if arguments.is_row:
+            result = self._tokens[0]
+        else:
+            result = self._token_array(arguments)
+            if is_tensor or arguments.is_torch:
+                result = _as_tensor(result)
+        self._record(started)
         return result
 
-    cdef bint _draw(self, const Batch& batch) except -1:
-        """Write the tokens; False where a row has none, or the sampler is in use."""
+    def sample(self, logits, at, sequences, mask, bias, logprobs, logprobs_mode, kept_count, on_invalid,
+               bint is_checked=False, bint is_tensor=False):
+        """Draw like a call, and return a `SampleResult` without margins; or None."""
+        cdef int64_t started = _now() if self._latency_sums else 0
+        cdef Buffers buffers
+        cdef Arguments arguments
+        cdef SampleOutput output = SampleOutput()
+        cdef _Details details = _Details.__new__(_Details)
+        if type(on_invalid) is not str or (on_invalid != "raise" and on_invalid != "mark"):
+            return None
+        if not (self._find(buffers, logits, at, mask, bias, is_checked, arguments)
+                and details.prepare(buffers, arguments, logprobs, logprobs_mode, kept_count, &output)
+                and self._draw(buffers, sequences, on_invalid == "mark", arguments, output)):
+            return None
+        cdef tuple shape = () if arguments.is_row else (arguments.batch.rows,)
+        status = _copy_of(shape, _UINT8, self._status.data(), 1, self._status.size())
+        result = details.result(self._result_type, self._token_array(arguments), status,
+                                self._seeds(arguments), is_tensor or arguments.is_torch)
+        self._record(started)
+        return result
+
+    cdef bint _find(self, Buffers& buffers, logits, at, mask, bias, bint is_checked,
+                    Arguments& arguments) except -1:
+        return (_find_rows(buffers, logits, at, is_checked, self._valid_vocab, self._max_vocabulary, arguments)
+                and (mask is None or _find_mask(buffers, mask, arguments))
+                and (bias is None or _find_bias(buffers, bias, arguments)))
+
+    # ---- sequences
+
+    cdef bint _bind(self, Buffers& buffers, sequences) except -1:
+        """Make the sequences of a call those of the rows; False for any that are not in the table."""
+        cdef vector[int64_t] ids
+        cdef bint is_all = sequences is None
+        if self._sequences is None or not (is_all or _find_ids(buffers, sequences, ids)):
+            return False
+        if self._is_bound and is_all == self._is_all and ids == self._ids:
+            return True
+        cdef list rows = []
+        cdef int64_t number
+        if is_all:
+            for sequence in self._sequences.values():
+                rows.append(_row_of(sequence))
+        for number in ids:
+            sequence = self._sequences.get(number)
+            if sequence is None:
+                return False
+            rows.append(_row_of(sequence))
+        return self._read(rows) and self._keep(is_all, ids, rows)
+
+    cdef bint _read(self, list rows) except -1:
+        """Read parameters and positions; False where a sequence occurs twice, or cannot be drawn."""
+        cdef int64_t b, count = len(rows)
+        cdef _Row row
+        self._is_bound = False
+        self._turn += 1
+        self._histories.resize(count)
+        self._params.resize(count)
+        self._skipped.resize(count)
+        self._tokens.resize(count)
+        self._status.resize(count)
+        for b in range(count):
+            row = <_Row>rows[b]
+            if row.turn == self._turn:
+                return False
+            row.turn = self._turn
+            self._params[b] = row.params
+            if not self._settle_draw(&self._params[b]):
+                return False
+            self._skipped[b] = row.skipped()
+            self._histories[b] = &row.history._tokens
+        return True
+
+    cdef bint _settle_draw(self, RowParams* params) noexcept:
+        """What `engines.settle_draws` does; False where it refuses."""
+        if params.draw == AUTOMATIC:
+            params.draw = INVERSE if self._reduction else RACE
+        return params.draw != RACE or not self._reduction
+
+    cdef bint _keep(self, bint is_all, const vector[int64_t]& ids, list rows) except -1:
+        self._is_all, self._ids, self._rows = is_all, ids, rows
+        self._is_bound = True
+        return True
+
+    # ---- the draw
+
+    cdef bint _draw(self, Buffers& buffers, sequences, bint marks, Arguments& arguments,
+                    SampleOutput& output) except -1:
+        """Draw, and append the tokens; False where a row has none, or the sampler is in use."""
+        if not self._bind(buffers, sequences) or arguments.batch.rows != <int64_t>self._status.size():
+            return False
         cdef uint64_t length
         cdef int64_t b
-        for b in range(batch.rows):
-            length = self._history_memory[b].output_count()
+        for b in range(arguments.batch.rows):
+            length = self._histories[b].output_count()
             if self._skipped[b] > MAX_POSITION - length:
                 return False
-            if has_penalty(self._params[b]) and self._history_memory[b].max_token() >= batch.vocabulary:
+            if (has_penalty(self._params[b])
+                    and self._histories[b].max_token() >= arguments.batch.vocabulary):
                 return False
             self._params[b].position = self._skipped[b] + length
             self._status[b] = 0
-        if _is_brief(batch, self._processors, self._sample_output):
-            self._sample(batch)
-        else:
-            if not self._acquire(False):
-                return False
-            self.ready = False
-            try:
-                self._sample(batch)
-            finally:
-                self.ready = True
-                self._release()
-        for b in range(batch.rows):
-            if self._status[b]:
-                return False
+        arguments.processors.histories = self._histories.data()
+        output.tokens, output.draws = self._tokens.data(), 1
+        if not self._sample(arguments, output):
+            return False
+        if not marks:
+            for b in range(arguments.batch.rows):
+                if self._status[b]:
+                    return False
+        return self._append()
+
+    cdef bint _sample(self, const Arguments& arguments, const SampleOutput& output) except -1:
+        if _is_brief(arguments.batch, arguments.processors, output):
+            self._run(arguments, output)
+            return True
+        if not self._acquire(False):
+            return False
+        sequences, self._sequences = self._sequences, None
+        try:
+            self._run(arguments, output)
+        finally:
+            self._sequences = sequences
+            self._release()
         return True
 
-    cdef int _sample(self, const Batch& batch) except -1:
-        return _sample(self._kernels, batch, self._processors, self._params, self._reduction,
-                       self._n_threads, self._sample_output, self._status.data())
+    cdef int _run(self, const Arguments& arguments, const SampleOutput& output) except -1:
+        return _sample(self._kernels, arguments.batch, arguments.processors, self._params.data(),
+                       self._reduction, self._n_threads, output, self._status.data())
 
-    cdef int _append(self) except -1:
+    cdef bint _append(self) except -1:
+        """Append a token to each output; -1 appends none."""
         cdef size_t b
-        for b in range(self._history_memory.size()):
-            self._history_memory[b].reserve_more(1)
-        for b in range(self._history_memory.size()):
-            self._history_memory[b].extend(self._sample_output.tokens + b, 1)
+        for b in range(self._histories.size()):
+            self._histories[b].reserve_more(1)
+        for b in range(self._histories.size()):
+            if self._tokens[b] >= 0:
+                self._histories[b].extend(self._tokens.data() + b, 1)
+        return True
+
+    # ---- results
+
+    cdef object _token_array(self, const Arguments& arguments):
+        cdef tuple shape = () if arguments.is_row else (arguments.batch.rows,)
+        return _copy_of(shape, _INT64, self._tokens.data(), 8, self._tokens.size())
+
+    cdef object _seeds(self, const Arguments& arguments):
+        """The seed of all rows, or an array of theirs."""
+        if arguments.is_row or not self._has_seeds:
+            return self._params[0].seed
+        cdef vector[uint64_t] seeds
+        cdef int64_t b
+        for b in range(arguments.batch.rows):
+            seeds.push_back(self._params[b].seed)
+        return _copy_of((arguments.batch.rows,), _UINT64, seeds.data(), 8, seeds.size())
+
+    cdef int _record(self, int64_t started) except -1:
+        """Record the time of a call, and how many tokens it has drawn."""
+        cdef int64_t drawn = 0, b
+        if self._latency_sums:
+            for b in range(<int64_t>self._tokens.size()):
+                drawn += self._tokens[b] >= 0
+            _record(self._latency_counts, self._latency_sums, _now() - started, drawn)
         return 0
 
 
-# ---- sample -------------------------------------------------------------------------------------------
-
-cdef class Draw:
-    """The `Draw` of engines/contract.py.
-
-    Parameters
-    ----------
-    plan : array of PLAN, shape (1,)
-        The parameters; each call has its own seed, position and stream.
-    max_vocabulary : int
-    isa, n_threads, reduction
-        As in `sample`.
-    """
-
-    cdef const Kernels* _kernels
-    cdef Reduction _reduction
-    cdef int _n_threads
-    cdef RowParams _params
-    cdef int64_t _max_vocabulary
-    cdef object _number
-    cdef object _ok
-    cdef int64_t* _number_memory
-    cdef Buffers _buffers
-
-    def __cinit__(self, plan, int64_t max_vocabulary, isa, int n_threads, str reduction):
-        self._kernels = _chosen(isa).kernels
-        self._reduction = <Reduction><int>_REDUCTIONS[reduction]
-        self._n_threads = n_threads
-        self._params = (<const RowParams*>_hold_read(
-            self._buffers, plan, sizeof(RowParams), 1, "plan"))[0]
-        self._max_vocabulary = max_vocabulary
-        self._number = np.zeros((), np.int64)
-        self._ok = np.zeros((), np.uint8)
-        self._number_memory = <int64_t*>_hold_write(self._buffers, self._number, 8, 1, "number")
-
-    def __call__(self, logits, seed, position, stream, bint is_checked=False):
-        """Draw, and return the token and the status as arrays without dimensions; or None."""
-        cdef Buffers buffers
-        cdef Batch batch
-        cdef SampleOutput output = SampleOutput()
-        cdef RowParams params = self._params
-        cdef int64_t token
-        cdef uint8_t status = 0
-        if type(seed) is not int or type(position) is not int or type(stream) is not int:
-            return None
-        try:
-            params.seed, params.position, params.stream = seed, position, stream
-        except OverflowError:
-            return None
-        if not _find_rows(buffers, logits, is_checked, 0, self._max_vocabulary, &batch):
-            return None
-        if buffers.held[0].ndim != 1:
-            return None
-        output.tokens, output.draws = &token, 1
-        _sample(self._kernels, batch, _NO_PROCESSORS, &params, self._reduction,
-                self._n_threads, output, &status)
-        if status:
-            return None
-        self._number_memory[0] = token
-        return self._number.copy(), self._ok.copy()
-
-
-# ---- time -------------------------------------------------------------------------------------------
-
-# The buckets of latency.py.
-cdef enum:
-    LATENCY_BITS = 6
-    LATENCY_BUCKETS = (63 - LATENCY_BITS + 1) << LATENCY_BITS
-
-
-cdef int64_t _now() noexcept:
-    cdef timespec time
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return <int64_t>time.tv_sec * 1_000_000_000 + time.tv_nsec
-
-
-cdef void _record(int64_t* counts, int64_t* sums, int64_t took, int64_t tokens) noexcept:
-    """What `Latency.record` does."""
-    cdef int shift = 0
-    while took >> shift >= 2 << LATENCY_BITS:
-        shift += 1
-    counts[(shift << LATENCY_BITS) + (took >> shift)] += 1
-    sums[0] += 1
-    sums[1] += tokens
-    sums[2] += took
-    sums[3] = max(sums[3], took)
+cdef bint _find_ids(Buffers& buffers, sequences, vector[int64_t]& ids) except -1:
+    """Find numbers of sequences: one, or a list, a tuple or an array of them."""
+    cdef Array array
+    cdef int64_t b
+    if type(sequences) is int:
+        sequences = (sequences,)
+    if type(sequences) is list or type(sequences) is tuple:
+        for number in sequences:
+            if type(number) is not int or not 0 <= number <= MAX_EXACT:
+                return False
+            ids.push_back(number)
+        return True
+    if not _find_array(buffers, sequences, &array) or array.ndim != 1 or array.kind != INT64:
+        return False
+    for b in range(array.shape[0]):
+        ids.push_back(_integer_at(array, b))
+    return True

@@ -107,7 +107,8 @@ void for_each_row(const Batch& batch, int threads, Task& task) {
 }
 
 Logits row_of(const Batch& batch, int64_t row) {
-  return {batch.logits + row * batch.row_stride, batch.token_stride, batch.vocabulary, batch.dtype};
+  const int64_t start = batch.row_offsets ? batch.row_offsets[row] : row * batch.row_stride;
+  return {batch.logits + start, batch.token_stride, batch.vocabulary, batch.dtype};
 }
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();

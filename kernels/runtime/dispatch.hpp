@@ -27,6 +27,8 @@ struct Batch {
   int64_t row_stride;
   int64_t token_stride;
   DType dtype;
+  // Where each row starts, in bytes from `logits`; null: at multiples of row_stride.
+  const int64_t* row_offsets;
 };
 
 // Where the results of a batch are written.

@@ -20,15 +20,52 @@ class TokenHistory:
     def truncate_all(histories: list[Any], counts: list[int]) -> None: ...
 
 class Step:
-    ready: bool
     def __init__(self, *arguments: Any) -> None: ...
-    def __call__(self, logits: Any, is_checked: bool = False) -> Any: ...
+    def suspend(self) -> None: ...
+    def resume(self, sequences: dict[int, Any], lock: Any) -> None: ...
+    def __call__(
+        self,
+        logits: Any,
+        at: Any = None,
+        sequences: Any = None,
+        mask: Any = None,
+        bias: Any = None,
+        is_checked: bool = False,
+        is_tensor: bool = False,
+    ) -> Any: ...
+    def sample(
+        self,
+        logits: Any,
+        at: Any,
+        sequences: Any,
+        mask: Any,
+        bias: Any,
+        logprobs: Any,
+        logprobs_mode: Any,
+        kept_count: Any,
+        on_invalid: Any,
+        is_checked: bool = False,
+        is_tensor: bool = False,
+    ) -> Any: ...
 
 class Draw:
     def __init__(self, *arguments: Any) -> None: ...
     def __call__(
-        self, logits: Any, seed: Any, position: Any, stream: Any, is_checked: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None: ...
+        self,
+        logits: Any,
+        seed: Any,
+        position: Any,
+        stream: Any,
+        at: Any = None,
+        mask: Any = None,
+        bias: Any = None,
+        valid_vocab: Any = None,
+        logprobs: Any = None,
+        logprobs_mode: Any = "raw",
+        kept_count: Any = False,
+        is_checked: bool = False,
+        is_tensor: bool = False,
+    ) -> Any: ...
 
 def sample(
     request: SampleRequest, out: SampleOutput, isa: str | None = None, n_threads: int | None = None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fastsample import Sampler, SamplingParams, sample
+from tests.support import rounding_modes
 from tests.support.case_loop import each
 from tests.support.engines import Engine
 from tests.support.prepared_calls import ByDlpack, equal_answers, in_some_form
@@ -42,8 +43,12 @@ def pair(engine: Engine, first: Any, params: SamplingParams = PARAMS, **how: Any
     return [prepared, general]
 
 
+def outputs_of(sampler: Sampler) -> list[list[int]]:
+    return [sampler.sequence(number).output for number in sampler.ids]
+
+
 def step_of(sampler: Sampler) -> Any:
-    return sampler._batch.step
+    return sampler._step
 
 
 # ---------------------------------------------------------------- any rows
@@ -139,22 +144,126 @@ DECLINED: dict[str, Any] = {
 def test_what_is_declined_changes_nothing(native_engine: Engine, name: str) -> None:
     sampler, twin = pair(native_engine, STEPS[0])
     assert step_of(sampler)(DECLINED[name]) is None
-    assert [one.output_array().tolist() for one in sampler._batch.histories] == [
-        twin.sequence(b).output for b in twin.ids
-    ]
+    assert outputs_of(sampler) == outputs_of(twin)
     assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
 
 
-@each("name", ["mask", "bias", "sequences"])
-def test_calls_that_take_the_general_path(native_engine: Engine, name: str) -> None:
-    arguments = {
-        "mask": np.arange(200) != 3,
-        "bias": {3: 9.0},
-        "sequences": [3, 2, 1, 0],
-    }
-    sampler, _ = pair(native_engine, STEPS[0])
-    with pytest.raises(pytest.fail.Exception, match="the general path was taken"):
-        sampler(STEPS[1], **{name: arguments[name]})
+ODD: dict[str, dict[str, Any]] = {
+    "a mask that is a list": {"mask": [True] * 200},
+    "a mask of integers": {"mask": np.ones(200, np.uint8)},
+    "a mask whose columns are apart": {"mask": np.ones(400, bool)[::2]},
+    "a mask of other rows": {"mask": np.ones((3, 200), bool)},
+    "a mask that is too wide": {"mask": np.ones(201, bool)},
+    "a mask without columns": {"mask": np.ones(0, bool)},
+    "bits that are too many": {"mask": np.ones(8, np.int32)},
+    "a bias at True": {"bias": {True: 1.0}},
+    "a bias of a NumPy number": {"bias": {3: np.float32(1)}},
+    "a bias of nan": {"bias": {3: float("nan")}},
+    "a bias of inf in float32": {"bias": {3: 3.5e38}},
+    "a bias of a large integer": {"bias": {3: 2**53 + 1}},
+    "a bias past the end": {"bias": {200: 1.0}},
+    "a bias below 0": {"bias": {-1: 1.0}},
+    "biases of other rows": {"bias": [{3: 1.0}] * 3},
+    "a bias that is a set": {"bias": {3}},
+    "a bias of one array": {"bias": (np.arange(2),)},
+    "a bias of lists": {"bias": ([1, 2], [1.0, 2.0])},
+    "a bias of two lengths": {"bias": (np.arange(2), np.ones(3))},
+    "a bias with a token twice": {"bias": (np.array([7, 3, 7]), np.ones(3))},
+    "a sequence that is unknown": {"sequences": [0, 1, 2, 4]},
+    "a sequence that occurs twice": {"sequences": [0, 1, 2, 2]},
+    "a sequence below 0": {"sequences": [0, 1, 2, -1]},
+    "a sequence of True": {"sequences": [0, True, 2, 3]},
+    "a set of sequences": {"sequences": {0, 1, 2, 3}},
+    "a step of rows": {"at": 0},
+}
+
+
+@each("name", ODD)
+def test_odd_arguments_are_declined_and_change_nothing(native_engine: Engine, name: str) -> None:
+    sampler, twin = pair(native_engine, STEPS[0])
+    step, details = step_of(sampler), (3, "raw", True, "raise")
+    arguments = {"at": None, "sequences": None, "mask": None, "bias": None, **ODD[name]}
+    assert step(STEPS[1], **arguments) is None
+    assert step.sample(STEPS[1], *arguments.values(), *details) is None
+    assert outputs_of(sampler) == outputs_of(twin)
+    assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
+
+
+ODD_DETAILS: list[tuple[Any, ...]] = [
+    (201, "raw", False, "raise"),
+    (-1, "raw", False, "raise"),
+    (True, "raw", False, "raise"),
+    (np.int64(3), "raw", False, "raise"),
+    (3, "cooked", False, "raise"),
+    (None, "cooked", False, "raise"),
+    (3, ("raw", "raw"), False, "raise"),
+    (3, (), False, "raise"),
+    (3, ["raw"], False, "raise"),
+    (3, ("raw", 1), False, "raise"),
+    (3, "raw", np.True_, "raise"),
+    (3, "raw", 1, "raise"),
+    (3, "raw", False, "ignore"),
+    (3, "raw", False, None),
+]
+
+
+@each("number", range(len(ODD_DETAILS)))
+def test_odd_details_are_declined_and_change_nothing(native_engine: Engine, number: int) -> None:
+    sampler, twin = pair(native_engine, STEPS[0])
+    nothing = (None, None, None, None)
+    assert step_of(sampler).sample(STEPS[1], *nothing, *ODD_DETAILS[number]) is None
+    assert outputs_of(sampler) == outputs_of(twin)
+
+
+STEPS_OF_THREE = np.stack([STEPS[1], STEPS[2], STEPS[3]], 1)
+
+PREPARED: dict[str, dict[str, Any]] = {
+    "mask": {"mask": np.arange(200) != 3},
+    "mask of rows": {"mask": np.arange(800).reshape(4, 200) % 7 != 3},
+    "bits": {"mask": np.full((1, 7), 0x55555555, np.int32)},
+    "bias": {"bias": {3: 9.0, 4: -3}},
+    "biases": {"bias": [{3: 9.0}, None, {}, {5: float("-inf")}]},
+    "bias of arrays": {"bias": (np.array([3, 9], np.int32), np.array([9.0, 1.0]))},
+    "sequences": {"sequences": [3, 2, 1, 0]},
+    "sequences of an array": {"sequences": np.array([3, 2, 1, 0])},
+    "at": {"logits": STEPS_OF_THREE, "at": -2},
+    "at of rows": {"logits": STEPS_OF_THREE, "at": [0, -1, 1, 2]},
+    "at of an array": {"logits": STEPS_OF_THREE, "at": np.array([0, -1, 1, 2], np.int32)},
+}
+
+
+@each("name", PREPARED)
+def test_arguments_of_prepared_calls(native_engine: Engine, name: str) -> None:
+    for how in ({}, {"valid_vocab": 100}):
+        sampler, twin = pair(native_engine, STEPS[0], **how)
+        arguments = {"logits": STEPS[1], **PREPARED[name]}
+        assert equal_answers(sampler(**arguments), twin(**arguments))
+        details = {"logprobs": 3, "logprobs_mode": ("processed", "raw"), "kept_count": True}
+        prepared, general = (one.sample(**arguments, **details) for one in (sampler, twin))
+        for field in prepared.__slots__:
+            assert equal_answers(getattr(prepared, field), getattr(general, field)), field
+        assert outputs_of(sampler) == outputs_of(twin)
+
+
+def test_marked_rows_of_a_prepared_call(native_engine: Engine) -> None:
+    sampler, twin = pair(native_engine, STEPS[0])
+    rows = np.where(np.arange(4)[:, None] == 2, np.float32(np.nan), STEPS[1])
+    prepared, general = (one.sample(rows, logprobs=2, on_invalid="mark") for one in (sampler, twin))
+    for field in prepared.__slots__:
+        assert equal_answers(getattr(prepared, field), getattr(general, field)), field
+    assert outputs_of(sampler) == outputs_of(twin)
+    assert [len(output) for output in outputs_of(sampler)] == [2, 2, 1, 2]
+
+
+@pytest.mark.skipif(not rounding_modes.KNOWN, reason="the rounding mode cannot be set here")
+@each(("mode", "excess", "token"), [("zero", 2.0**-24 + 2.0**-40, 1), ("up", 2.0**-25, 0)])
+def test_a_bias_is_rounded_to_nearest(mode: str, excess: float, token: int) -> None:
+    """Of two equal logits the lower token is drawn."""
+    step = step_of(Sampler([SamplingParams(temperature=0)]))
+    bias = {0: 1.0, 1: 1.0 + excess}
+    with rounding_modes.rounding(mode):
+        found = step(np.zeros(2, np.float32), bias=bias)
+    assert found == token
 
 
 def test_a_vocabulary_beyond_the_columns_is_declined(native_engine: Engine) -> None:
@@ -165,16 +274,16 @@ def test_a_vocabulary_beyond_the_columns_is_declined(native_engine: Engine) -> N
 def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> None:
     memory = pytest.importorskip("_testcapi", reason="a Python without its test modules")
     sampler, _ = pair(native_engine, STEPS[0])
-    batch, failed = sampler._batch, 0
+    failed = 0
     for start in range(60):
         memory.set_nomemory(start, start + 1)
         try:
-            batch.step(STEPS[1])
+            step_of(sampler)(STEPS[1])
         except MemoryError:
             failed += 1
         finally:
             memory.remove_mem_hooks()
-        assert len({one.output_count for one in batch.histories}) == 1
+        assert len(set(map(len, outputs_of(sampler)))) == 1
     assert failed
 
 
@@ -192,9 +301,12 @@ def test_errors_are_those_of_the_general_path(native_engine: Engine) -> None:
 
 
 def test_penalties_are_prepared(native_engine: Engine) -> None:
-    prepared, general = pair(native_engine, STEPS[0], PENALISED)
-    for rows in (STEPS[1], STEPS[2].astype(np.float16), STEPS[3]):
-        assert equal_answers(prepared(rows), general(rows))
+    sampler, twin = pair(native_engine, STEPS[0], PENALISED)
+    for logits in (*STEPS[1:4], STEPS[4].astype(np.float16)):
+        assert equal_answers(sampler(logits), twin(logits))
+        for one in (sampler, twin):
+            one.accept([[5, 6], [], [7], 8])
+            one.rewind(1, sequences=0)
 
 
 def test_a_token_of_the_history_beyond_the_columns_is_declined(native_engine: Engine) -> None:
@@ -235,15 +347,18 @@ CHANGES: dict[str, Callable[[Sampler], Any]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_step_declines_after_the_sequences_have_changed(name: str) -> None:
+def test_a_step_follows_the_sequences(name: str) -> None:
     """Another thread may hold the step and call it late."""
-    sampler = Sampler([SamplingParams(seed=seed) for seed in range(4)])
-    sampler(STEPS[0])
-    step = step_of(sampler)
-    CHANGES[name](sampler)
-    before = [sampler.sequence(number).output for number in sampler.ids]
-    assert step(STEPS[1]) is None
-    assert [sampler.sequence(number).output for number in sampler.ids] == before
+    params = [SamplingParams(seed=seed) for seed in range(4)]
+    sampler, twin = Sampler(params), Sampler(params)
+    change_engine(twin, make_step=None)
+    for one in (sampler, twin):
+        one(STEPS[0])
+        CHANGES[name](one)
+    rows = np.concatenate([STEPS[1], STEPS[2]])[: len(sampler.ids)]
+    assert step_of(sampler)(rows[1:]) is None
+    assert equal_answers(step_of(sampler)(rows), twin(rows))
+    assert outputs_of(sampler) == outputs_of(twin)
 
 
 def test_accepted_tokens_move_the_next_position() -> None:

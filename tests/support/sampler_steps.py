@@ -40,6 +40,8 @@ def change_engine(sampler: Sampler, **functions: Any) -> None:
     """Replace functions of a sampler's engine; make_step=None leaves it the general path alone."""
     execution = sampler._execution
     sampler._execution = execution._replace(engine=execution.engine._replace(**functions))
+    if "make_step" in functions:
+        sampler._step = None
 
 
 def forbid_general_path(sampler: Sampler) -> None:
@@ -61,7 +63,12 @@ def used_by_another_thread(
 
     change_engine(sampler, run=slow_run)
     tokens: list[list[int]] = []
-    thread = threading.Thread(target=lambda: tokens.append(sampler(logits, bias={}).tolist()))
+
+    def draw() -> None:
+        # A call that is not prepared.
+        tokens.append(sampler.sample(logits, margin=True).tokens.tolist())
+
+    thread = threading.Thread(target=draw)
     thread.start()
     drawing.wait(timeout=10)
     change_engine(sampler, run=run)

@@ -1,4 +1,4 @@
-"""The sequences of one call of a `Sampler`, and the step that an engine prepares for them."""
+"""The sequences of one call of a `Sampler` that no prepared call serves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines.contract import Step
 from fastsample.engines.plan import make_plan
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
@@ -35,7 +34,6 @@ class Batch:
             for one in sequences
             for penalty in PENALTIES
         )
-        self.step: Step | None = None  # prepared by the engine for these sequences
 
     def require_rows(self, n_rows: int) -> None:
         """Refuse another number of rows than sequences."""

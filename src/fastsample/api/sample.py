@@ -13,7 +13,7 @@ from fastsample.engines.contract import Draw, SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
 from fastsample.inputs.arrays import is_tensor
-from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, memory_of_tensor
+from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, take_steps
 from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
@@ -46,6 +46,7 @@ def sample(
     position: ArrayLike | None = None,
     stream: ArrayLike | None = None,
     n: int | None = None,
+    at: Any = None,
     mask: Any = None,
     bias: Any = None,
     prompt: Any = None,
@@ -75,7 +76,7 @@ def sample(
 
     Parameters
     ----------
-    logits : array of shape (V,) or (B, V), float32, float16 or bfloat16
+    logits : array of shape (V,), (B, V), or with `at` (B, T, V), float32, float16 or bfloat16
         A NumPy array (bfloat16 of the package ml_dtypes), a torch tensor, or an object with
         ``__dlpack__``, with any strides and alignment. Read in place and never modified. Logits are
         on the CPU; torch tensors may be on another device, where the tokens then are: see
@@ -96,6 +97,10 @@ def sample(
     n : int, optional
         Draw n tokens from each row, on the streams ``stream`` to ``stream + n - 1``; with "row",
         row b starts at stream ``b * n``. Tokens get a last axis of length n. Excludes `logprobs`.
+    at : int, or one per row, optional
+        Which of T steps to take of logits of shape (B, T, V): row b is ``logits[b, at[b]]``.
+        Negative ones count from the end. ``at=-1`` is the last step; where sequences are padded on
+        the right, one per row is the last token of each.
     mask : bool array of shape (B, V), or int32 or uint32 array of shape (B, ceil(V / 32)), optional
         The allowed tokens: True, or bit ``t % 32`` of word ``t // 32`` as in xgrammar and
         llguidance. Columns may be missing at the end; their tokens are banned. Without the axis B,
@@ -157,7 +162,7 @@ def sample(
     -------
     SampleResult
         Arrays, or tensors for a tensor, on its device. `tokens` is int64 of shape
-        ``logits.shape[:-1]``.
+        ``logits.shape[:-1]``; with `at` (B,).
 
     Raises
     ------
@@ -221,19 +226,21 @@ def sample(
     if (
         device_engine is None
         and seed is not None
-        and mask is bias is prompt is output is n is valid_vocab is logprobs is out is None
-        and kept_count is margin is False
+        and prompt is output is n is out is None
+        and margin is False
     ):
-        options = (engine, isa, n_threads, reduction, logprobs_mode, on_invalid, stages)
+        options = (engine, isa, n_threads, reduction, on_invalid, stages)
         place = (seed, position, 0 if stream is None else stream)
-        drawn = _draw_prepared(logits, torch, place, (*options, *values))
-        if drawn is not None:
-            token, status = drawn
-            return SampleResult(token, None, None, None, None, None, None, status, seed)
+        details = (at, mask, bias, valid_vocab, logprobs, logprobs_mode, kept_count)
+        result = _draw_prepared(logits, place, details, (*options, *values))
+        if result is not None:
+            return result
     params = dict(zip(CHOICES, values, strict=True))
     if device_engine is not None:
         from . import device
 
+        if at is not None:
+            logits = take_steps(logits, at)
         arguments = {
             **params,
             "stages": stages,
@@ -256,7 +263,7 @@ def sample(
             "n_threads": n_threads,
         }
         return device.sample(logits, device_engine, arguments, out)
-    rows = as_rows(logits, valid_vocab)
+    rows = as_rows(logits, valid_vocab, at)
     n_rows = len(rows.values)
     logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
     wants_margin = parse_flag("margin", margin)
@@ -297,22 +304,24 @@ def sample(
 
 
 def _draw_prepared(
-    logits: Any, torch: bool, place: tuple[Any, Any, Any], settings: tuple[Any, ...]
-) -> Any:
-    """Draw by a prepared call: token and status; None where there is none."""
+    logits: Any,
+    place: tuple[Any, Any, Any],
+    details: tuple[Any, Any, Any, Any, Any, Any, Any],
+    settings: tuple[Any, ...],
+) -> SampleResult | None:
+    """Do a call by a prepared one; None where there is none that serves it."""
     try:
         draw = _prepare(*settings)
     except (TypeError, ValueError, RuntimeError):
         return None  # the general path reports the error
     if draw is None:
         return None
-    drawn = None if torch else draw(logits, *place)
-    if drawn is None:
-        memory = memory_of_tensor(logits) if torch else memory_of_logits(logits)[0]
-        drawn = draw(memory, *place, True)
-        if drawn is not None and torch:
-            drawn = tuple(as_caller_array(one, torch=True) for one in drawn)
-    return drawn
+    result: SampleResult | None = draw(logits, *place, *details)
+    if result is None:
+        memory, torch = memory_of_logits(logits)
+        if memory is not logits:
+            result = draw(memory, *place, *details, True, torch)
+    return result
 
 
 def _device_engine(tensor: Any, engine: Any, on_invalid: Any) -> str | None:
@@ -333,7 +342,6 @@ def _prepare(
     isa: Any,
     n_threads: Any,
     reduction: Any,
-    logprobs_mode: Any,
     on_invalid: Any,
     stages: Any,
     *values: Any,
@@ -341,11 +349,10 @@ def _prepare(
     """Check the parameters and let the engine prepare calls with them; None if it cannot."""
     execution = Execution.of(engine, isa, n_threads)
     make_draw = execution.engine.make_draw
-    parse_logprobs(None, logprobs_mode, 1)
     invalid = invalid_mask(on_invalid, 0)
     plan = uniform_plan(stages, dict(zip(CHOICES, values, strict=True)))
     if make_draw is None or plan is None or invalid is not None:
         return None
     mode = check_reduction(reduction)
     execution.settle(plan, mode)
-    return make_draw(plan, MAX_VOCABULARY, isa, execution.n_threads or 0, mode)
+    return make_draw(plan, MAX_VOCABULARY, SampleResult, isa, execution.n_threads or 0, mode)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines.contract import SampleOutput, SampleRequest
+from fastsample.engines.contract import SampleOutput, SampleRequest, Step
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import make_plan
 from fastsample.engines.reference import RULE_VERSION
@@ -131,6 +131,7 @@ class Sampler:
     """
 
     _batch: Batch | None
+    _step: Step | None
 
     def __init__(
         self,
@@ -216,13 +217,19 @@ class Sampler:
     # ------------------------------------------------------------ drawing
 
     def __call__(
-        self, logits: Any, *, sequences: Any = None, mask: Any = None, bias: Any = None
+        self,
+        logits: Any,
+        *,
+        at: Any = None,
+        sequences: Any = None,
+        mask: Any = None,
+        bias: Any = None,
     ) -> Any:
         """Draw the next token of each row, append it and add 1 to the position.
 
         Parameters
         ----------
-        logits, mask, bias
+        logits, at, mask, bias
             As in `fastsample.sample`.
         sequences : int, or list of B int, optional
             The numbers of the sequences of the rows. None: row b is that of ``ids[b]``.
@@ -240,23 +247,18 @@ class Sampler:
         RuntimeError
             The sampler is in use.
         """
-        batch = self._batch
-        if (
-            batch is not None
-            and batch.step is not None
-            and (mask is bias is None)
-            and (sequences is batch.ids or parse_ids(sequences) == batch.ids)
-        ):
-            drawn = batch.step(logits)
+        step = self._step
+        if step is not None:
+            drawn = step(logits, at, sequences, mask, bias)
             if drawn is not None:
                 return drawn
             memory, torch = memory_of_logits(logits)
-            drawn = batch.step(memory, True)
-            if drawn is not None:
-                is_tensor = torch and memory.ndim == 2
-                return as_caller_array(drawn, torch=True) if is_tensor else drawn
+            if memory is not logits:
+                drawn = step(memory, at, sequences, mask, bias, True, torch)
+                if drawn is not None:
+                    return drawn
         started = perf_counter_ns()
-        rows = as_rows(logits, self._valid_vocab)
+        rows = as_rows(logits, self._valid_vocab, at)
         output = SampleOutput.empty(len(rows.values))
         self._draw(started, rows, sequences, mask, bias, output)
         if not rows.shape:
@@ -267,6 +269,7 @@ class Sampler:
         self,
         logits: Any,
         *,
+        at: Any = None,
         sequences: Any = None,
         mask: Any = None,
         bias: Any = None,
@@ -280,7 +283,7 @@ class Sampler:
 
         Parameters
         ----------
-        logits, sequences, mask, bias
+        logits, at, sequences, mask, bias
             As in a call.
         logprobs, logprobs_mode, kept_count, margin, on_invalid
             As in `fastsample.sample`. A sequence whose row is marked as invalid gets no token and
@@ -300,8 +303,20 @@ class Sampler:
         >>> result.top_tokens, result.top_logprobs.round(3)
         (array([0, 1]), array([-1.386, -1.386]))
         """
+        step = self._step
+        if step is not None and margin is False:
+            details = (logprobs, logprobs_mode, kept_count, on_invalid)
+            result: SampleResult | None = step.sample(logits, at, sequences, mask, bias, *details)
+            if result is not None:
+                return result
+            memory, torch = memory_of_logits(logits)
+            if memory is not logits:
+                arguments = (memory, at, sequences, mask, bias, *details)
+                result = step.sample(*arguments, True, torch)
+                if result is not None:
+                    return result
         started = perf_counter_ns()
-        rows = as_rows(logits, self._valid_vocab)
+        rows = as_rows(logits, self._valid_vocab, at)
         logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
         marks_invalid = invalid_mask(on_invalid, 0) is not None
         wants_margin = parse_flag("margin", margin)
@@ -348,46 +363,43 @@ class Sampler:
             if margins is not None:
                 margins[:] = find_margins(request, output.status)
             tokens = output.tokens[:, 0]
-            self._prepare(batch)
             self._table.close(batch.ids, batch.sequences)
             batch.append(tokens)
-            if not self._table.is_open:
-                self._resume(batch)
+            self._resume(batch)
             if self._latency is not None:
                 drawn = int(np.count_nonzero(tokens >= 0))
                 self._latency.record(perf_counter_ns() - started, drawn)
         return batch
 
-    def _prepare(self, batch: Batch) -> None:
-        """Let the engine prepare calls of a batch without mask and bias."""
+    def _make_step(self) -> Step | None:
+        """Let the engine prepare the calls of this sampler."""
         make_step = self._execution.engine.make_step
-        if make_step is not None and batch.step is None:
-            batch.step = make_step(
-                batch.histories,
-                batch.skipped,
-                self._valid_vocab or 0,
-                MAX_VOCABULARY,
-                batch.plan,
-                self._exclusive.lock,
-                None if self._latency is None else self._latency.memory,
-                self._execution.isa,
-                self._execution.n_threads or 0,
-                self._reduction,
-            )
+        return make_step and make_step(
+            self._valid_vocab or 0,
+            MAX_VOCABULARY,
+            self._table.is_dynamic,
+            SampleResult,
+            None if self._latency is None else self._latency.memory,
+            self._execution.isa,
+            self._execution.n_threads or 0,
+            self._reduction,
+        )
 
     def _suspend(self) -> Batch | None:
-        """Take away the batch of the last call, so that no thread draws with its step."""
+        """Take away the batch of the last call, and let the step of another thread decline."""
         batch = self._batch
-        if batch is not None and batch.step is not None:
-            batch.step.ready = False
+        if self._step is not None:
+            self._step.suspend()
         self._batch = None
         return batch
 
-    def _resume(self, batch: Batch | None) -> None:
-        """Let the next call use a batch."""
+    def _resume(self, batch: Batch | None = None) -> None:
+        """Let the next call use a batch, and the step where the sequences are known."""
+        if self._table.is_open:
+            return
         self._batch = batch
-        if batch is not None and batch.step is not None:
-            batch.step.ready = True
+        if self._step is not None:
+            self._step.resume(self._table.sequences, self._exclusive.lock)
 
     # ------------------------------------------------------------ sequences
 
@@ -505,13 +517,17 @@ class Sampler:
         self._settle([sequence])
         with self._exclusive.begin():
             self._suspend()
-            return self._table.add(sequence)
+            number = self._table.add(sequence)
+            self._resume()
+        return number
 
     def remove(self, number: int) -> Sequence:
         """Remove a sequence and return it; no other sequence changes. Errors as in `add`."""
         with self._exclusive.begin():
             self._suspend()
-            return self._table.remove(parse_id(number))
+            sequence = self._table.remove(parse_id(number))
+            self._resume()
+        return sequence
 
     def reset(self, position: int = 0, *, sequences: Any = None) -> None:
         """Set the position. Parameters, seed and prompt stay; the output from there on is deleted.
@@ -531,6 +547,7 @@ class Sampler:
         with self._exclusive.begin():
             self._suspend()
             self._table.reset(checked, parse_ids(sequences))
+            self._resume()
 
     # ------------------------------------------------------------ the sampler as an object
 
@@ -574,6 +591,8 @@ class Sampler:
         self._settle(self._table.get(None))
         self._exclusive = ExclusiveUse()
         self._batch = None
+        self._step = self._make_step()
+        self._resume()
 
     def _settle(self, sequences: list[Sequence]) -> None:
         """Refuse sequences that no call could draw: one of them would stop the whole batch."""

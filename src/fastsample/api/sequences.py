@@ -61,6 +61,7 @@ class Sequence:
     # Positions that reset() has skipped: (length of the output before, number of positions).
     _gaps: list[tuple[int, int]] = field(default_factory=list)
     _plan: NDArray[np.void] = field(init=False)
+    _row: Any = field(init=False, default=None)  # what an engine's `Step` keeps of it
 
     def __post_init__(self) -> None:
         fields = {name: getattr(self.params, name) for name in (*CHOICES, "stages")}
@@ -169,6 +170,11 @@ class SequenceTable:
     def ids(self) -> tuple[int, ...]:
         """The numbers, ascending."""
         return tuple(self._sequences)
+
+    @property
+    def sequences(self) -> dict[int, Sequence]:
+        """The sequences by number, in their order."""
+        return self._sequences
 
     def get(self, ids: tuple[int, ...] | None) -> list[Sequence]:
         """Return the sequences of these numbers, in this order; all of them for None."""

@@ -155,26 +155,66 @@ class Engine(NamedTuple):
 
 
 class Step(Protocol):
-    """A sampler's call for sequences that stay the same, with penalties but no mask and no bias."""
+    """The calls of a sampler, prepared for what stays the same in all of them."""
 
-    ready: bool  # whether it may draw; False at first
+    def suspend(self) -> None:
+        """Decline all calls from here on: the sequences may change."""
 
-    def __call__(self, logits: Any, is_checked: bool = False) -> Any:
-        """Draw a token for each sequence, append them, and return an int or an array of tokens.
+    def resume(self, sequences: dict[int, Any], lock: Any) -> None:
+        """Serve calls for these sequences, by number; long calls take the lock."""
 
-        None where it declines: the general path returns the same tokens, or the error. Nothing has
-        changed then. Without `is_checked`, all but plain float32 and float16 arrays are declined;
-        with it, logits are memory as `inputs.logits.memory_of_logits` returns it.
+    def __call__(
+        self,
+        logits: Any,
+        at: Any = None,
+        sequences: Any = None,
+        mask: Any = None,
+        bias: Any = None,
+        is_checked: bool = False,
+        is_tensor: bool = False,
+    ) -> Any:
+        """Do a call of `Sampler`: draw, append the tokens, and return them.
+
+        None where it declines: the general path returns the same, or raises the error. Nothing has
+        changed then. Without `is_checked`, logits are declined but for plain arrays and tensors;
+        with it they are memory that `inputs.logits.memory_of_logits` has found, of a tensor where
+        `is_tensor` is True.
         """
+
+    def sample(
+        self,
+        logits: Any,
+        at: Any,
+        sequences: Any,
+        mask: Any,
+        bias: Any,
+        logprobs: Any,
+        logprobs_mode: Any,
+        kept_count: Any,
+        on_invalid: Any,
+        is_checked: bool = False,
+        is_tensor: bool = False,
+    ) -> Any:
+        """Do a call of `Sampler.sample` without margins, as above."""
 
 
 class Draw(Protocol):
     """A call of `sample` for one row, prepared for parameters that stay the same."""
 
     def __call__(
-        self, logits: Any, seed: Any, position: Any, stream: Any, is_checked: bool = False
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]] | None:
-        """Draw, and return the token and the status as arrays without dimensions.
-
-        None where it declines; `is_checked` as for `Step`.
-        """
+        self,
+        logits: Any,
+        seed: Any,
+        position: Any,
+        stream: Any,
+        at: Any = None,
+        mask: Any = None,
+        bias: Any = None,
+        valid_vocab: Any = None,
+        logprobs: Any = None,
+        logprobs_mode: Any = "raw",
+        kept_count: Any = False,
+        is_checked: bool = False,
+        is_tensor: bool = False,
+    ) -> Any:
+        """Draw, and return a `SampleResult`; None where it declines, as a `Step` does."""

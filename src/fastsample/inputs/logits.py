@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.validation import vocabulary_parameter
+from fastsample.params.validation import IntParameter, vocabulary_parameter
 
 from . import dlpack
 from .arrays import is_tensor, memory_of, require_cpu, require_dense
@@ -44,10 +45,40 @@ class Rows(NamedTuple):
     vocabulary: int  # how many columns are tokens: all, or `valid_vocab`
 
 
-def as_rows(logits: Any, valid_vocab: Any = None) -> Rows:
-    """Check logits on the CPU, as `sample` takes them, and return them as rows, without a copy."""
+def as_rows(logits: Any, valid_vocab: Any = None, at: Any = None) -> Rows:
+    """Check logits on the CPU, as `sample` takes them, and return them as rows.
+
+    They are not copied, unless `at` has a step for each row.
+    """
     memory, torch = memory_of_logits(logits)
-    return rows_of(memory, torch, valid_vocab)
+    return rows_of(memory if at is None else take_steps(memory, at), torch, valid_vocab)
+
+
+def take_steps(logits: Any, at: Any) -> Any:
+    """Take one step of each sequence, of an array or tensor of shape (B, T, V)."""
+    shape = tuple(logits.shape)
+    if len(shape) != 3:
+        raise ValueError(
+            f"`at` must select from `logits` of shape (B, T, V), got shape {shape} (leave it out "
+            "for rows; of one sequence, of shape (T, V), pass `logits[at]`)"
+        )
+    n_rows, steps, _ = shape
+    place = _step_parameter(int(steps)).values(at, n_rows)
+    if not isinstance(place, np.ndarray):
+        return logits[:, place]
+    places = place % max(steps, 1)
+    return logits[np.arange(n_rows), places]
+
+
+@lru_cache(maxsize=32)
+def _step_parameter(steps: int) -> IntParameter:
+    return IntParameter(
+        name="at",
+        rule=f"in [-T, T) = [{-steps}, {steps})",
+        way_out="a step of `logits` of shape (B, T, V): -1 is the last",
+        low=-steps,
+        high=steps - 1,
+    )
 
 
 def rows_of(memory: Any, torch: bool, valid_vocab: Any) -> Rows:
@@ -55,7 +86,9 @@ def rows_of(memory: Any, torch: bool, valid_vocab: Any) -> Rows:
     shape = tuple(memory.shape)
     if len(shape) not in (1, 2):
         way_out = (
-            "pass `logits[:, -1]`, the last step" if len(shape) == 3 else "one row per sequence"
+            "pass `logits[:, -1]`, the last step, or at=-1 where the function has it"
+            if len(shape) == 3
+            else "one row per sequence"
         )
         raise ValueError(f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})")
     columns = int(shape[-1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 import time
 from array import array
 from typing import Any
@@ -23,7 +22,7 @@ from fastsample.engines.contract import (
 from fastsample.engines.reference import softmax as reference_softmax
 from fastsample.verification import worker
 from fastsample.verification.worker import NoForkError, run_forked
-from tests.support.engines import PLAN_LAYOUT, csr, make_plan, native
+from tests.support.engines import csr, make_plan, native
 from tests.support.error_cases import ROW, ROWS, ErrorCase
 from tests.support.rounding_modes import KNOWN, rounding
 
@@ -133,14 +132,12 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
 
 
 def native_step(changed: dict[str, Any]) -> None:
-    """Calls that are prepared for four sequences and rows of three tokens, likewise."""
+    """Calls that are prepared for rows of three tokens, likewise."""
     arguments = {
-        "histories": [native.TokenHistory(array("q"), array("q")) for _ in range(4)],
-        "skipped": [0] * 4,
         "valid_vocab": 0,
         "max_vocabulary": 3,
-        "plan": make_plan(4),
-        "lock": threading.Lock(),
+        "has_seeds": False,
+        "result_type": tuple,
         "latency": None,
         "isa": None,
         "n_threads": 1,
@@ -149,11 +146,7 @@ def native_step(changed: dict[str, Any]) -> None:
     native.Step(**{**arguments, **changed})
 
 
-FIXED_PLAN = np.frombuffer(make_plan(4).tobytes(), PLAN_LAYOUT)
-
 BAD_STEPS: list[tuple[dict[str, Any], str]] = [
-    ({"plan": make_plan(3)}, "plan must have 4 items"),
-    ({"plan": FIXED_PLAN}, "buffer source array is read-only"),
     ({"latency": (array("q"), array("q", [0] * 4))}, "counts must have 3712 items"),
     ({"latency": (Latency().memory[0], array("q"))}, "sums must have 4 items"),
 ]

@@ -50,6 +50,15 @@ WRITTEN = [
     ),
 ]
 
+STEPS_WANTED = "select from `logits` of shape (B, T, V), got shape (4, 3) (leave it out for"
+BAD_STEPS: list[tuple[Any, type[Exception], str]] = [
+    (1, ValueError, "in [-T, T) = [-1, 1), got 1 (a step of `logits` of shape (B, T, V): -1 is"),
+    ([0, -1, -2, 0], ValueError, "in [-T, T) = [-1, 1), got -2 at row 2 (a step of `logits` of"),
+    ([0, 0], ValueError, "a scalar or have shape (B,) = (4,), got (2,) (one value per row of"),
+    (True, TypeError, "an integer, got bool True (a step of `logits` of shape (B, T, V)"),
+    (np.zeros(4), TypeError, "an integer, got an array of float64 (a step of `logits` of"),
+]
+
 LOGITS = [
     logits_error(
         SimpleNamespace(logits=ROWS),
@@ -95,6 +104,11 @@ LOGITS = [
     ),
     logits_error(
         np.zeros((), np.float32), ValueError, "must have shape (V,) or (B, V), got () (one row"
+    ),
+    rows_error("at", -1, ValueError, STEPS_WANTED),
+    *(
+        ErrorCase(lambda at=at: sample(ROWS[:, None], at=at), error, f"`at` must be {part}")
+        for at, error, part in BAD_STEPS
     ),
     logits_error(
         ROW[:0], ValueError, "must have 1 to 2**22 tokens per row, got shape (0,) (the last axis"
