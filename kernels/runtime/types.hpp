@@ -99,6 +99,13 @@ struct Penalty {
   const uint32_t* block_start;  // where each block's groups start, and where the last one's end; null if dense
 };
 
+// The penalties of one row.
+struct Penalties {
+  Penalty repetition;
+  Penalty frequency;
+  Penalty presence;
+};
+
 // A token and what is added to its logit.
 struct Bias {
   int64_t token;
@@ -112,10 +119,7 @@ struct RowProcessors {
   int64_t allowed_count;  // tokens that either of them covers; those past it are banned
   const Bias* biases;  // block by block
   const int64_t* bias_start;  // where each block's biases start, and where the last one's end; or null
-  bool has_penalties;  // some token is penalised
-  Penalty repetition;
-  Penalty frequency;
-  Penalty presence;
+  const Penalties* penalties;  // null where they change no logit
 };
 
 // The three distributions that log-probabilities can be of (section 7).

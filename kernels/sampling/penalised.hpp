@@ -23,7 +23,8 @@ inline bool reaches(const Penalty& penalty, int64_t b) {
 // Whether any operation but the mask changes a logit of block b.
 inline bool has_edits(const RowProcessors& a, int64_t b) {
   if (has_biases(a, b)) return true;
-  return a.has_penalties && (reaches(a.repetition, b) || reaches(a.frequency, b) || reaches(a.presence, b));
+  const Penalties* p = a.penalties;
+  return p && (reaches(p->repetition, b) || reaches(p->frequency, b) || reaches(p->presence, b));
 }
 
 // Bits of the tokens of each group that occur in a penalty's scope.
@@ -105,28 +106,28 @@ inline void add_biases(const RowProcessors& a, int64_t b, float* logits) {
 }
 
 // Writes the penalised logits of a block. The result of every operation is read as section 1 reads an input.
-inline void penalise(const RowProcessors& a, int64_t b, const char* source, float* target) {
-  const bool repeats = reaches(a.repetition, b);
-  const bool counted = reaches(a.frequency, b);
-  const bool is_present = reaches(a.presence, b);
+inline void penalise(const Penalties& p, int64_t b, const char* source, float* target) {
+  const bool repeats = reaches(p.repetition, b);
+  const bool counted = reaches(p.frequency, b);
+  const bool is_present = reaches(p.presence, b);
   BlockMembers repeated, present;
   alignas(64) uint32_t spread_counts[kBlock];
-  if (repeats) find_members(a.repetition, b, repeated);
-  if (is_present) find_members(a.presence, b, present);
-  const uint32_t* const counts = counted ? find_counts(a.frequency, b, spread_counts) : nullptr;
+  if (repeats) find_members(p.repetition, b, repeated);
+  if (is_present) find_members(p.presence, b, present);
+  const uint32_t* const counts = counted ? find_counts(p.frequency, b, spread_counts) : nullptr;
   for (int64_t i = 0; i < kBlock; i += kLanes) {
     const Floats before = read_lanes(load(source + 4 * i));
     Floats x = before;
     if (repeats) {
-      const Floats changed = x > 0.0f ? x / a.repetition.value : x * a.repetition.value;
+      const Floats changed = x > 0.0f ? x / p.repetition.value : x * p.repetition.value;
       x = occurs(repeated, i) ? read_lanes(changed) : x;
     }
     if (counted) {
       const Uints times = load_counts(counts + i);
-      const Floats lost = read_lanes(a.frequency.value * __builtin_convertvector(times, Floats));
+      const Floats lost = read_lanes(p.frequency.value * __builtin_convertvector(times, Floats));
       x = times != 0 ? read_lanes(x - lost) : x;
     }
-    if (is_present) x = occurs(present, i) ? read_lanes(x - a.presence.value) : x;
+    if (is_present) x = occurs(present, i) ? read_lanes(x - p.presence.value) : x;
     store(target + i, before == -kInfinity ? before : x);
   }
 }

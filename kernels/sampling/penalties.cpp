@@ -125,12 +125,13 @@ RowProcessors RowProcessorBuilder::build(const LogitsProcessors& all, int64_t r,
   const auto penalty = [&](double value, double off, int64_t scope) {
     return penalty_of(value, off, scope, all, r, vocabulary);
   };
-  row.repetition = penalty(params.repetition_penalty, 1.0, params.repetition_scope);
-  row.frequency = penalty(params.frequency_penalty, 0.0, params.frequency_scope);
-  row.presence = penalty(params.presence_penalty, 0.0, params.presence_scope);
-  row.has_penalties = row.repetition.counts.group_count + row.frequency.counts.group_count +
-                          row.presence.counts.group_count >
-                      0;
+  penalties_.repetition = penalty(params.repetition_penalty, 1.0, params.repetition_scope);
+  penalties_.frequency = penalty(params.frequency_penalty, 0.0, params.frequency_scope);
+  penalties_.presence = penalty(params.presence_penalty, 0.0, params.presence_scope);
+  const bool has_tokens = penalties_.repetition.counts.group_count + penalties_.frequency.counts.group_count +
+                              penalties_.presence.counts.group_count >
+                          0;
+  if (has_tokens) row.penalties = &penalties_;
   return row;
 }
 

@@ -51,6 +51,7 @@ class RowProcessorBuilder {
                      int64_t vocabulary);
   const CountedScope& count_scope(int64_t scope, const LogitsProcessors& all, int64_t r, int64_t vocabulary);
 
+  Penalties penalties_;
   std::vector<Bias> biases_;
   std::vector<int64_t> bias_start_;
   CountedScope scopes_[kMostScopes];

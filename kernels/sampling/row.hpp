@@ -73,7 +73,7 @@ class Row {
         half_blocks_(0),
         masked_blocks_(0),
         has_processors_(processors.allowed || processors.allowed_bits || processors.bias_start ||
-                        processors.has_penalties) {
+                        processors.penalties) {
     const bool masked = processors.allowed || processors.allowed_bits;
     const bool plain = logits.dtype == kFloat32 && logits.step == 4;
     if (plain && !masked) plain_blocks_ = full_blocks();
@@ -192,7 +192,7 @@ class Row {
     const int64_t first = b * kBlock;
     const int64_t rest = logits_.vocabulary - first;
     if (b < plain_blocks_ && !has_biases(processors_, b)) {
-      penalise(processors_, b, logits_.data + 4 * first, buffer_);
+      penalise(*processors_.penalties, b, logits_.data + 4 * first, buffer_);
     } else {
       widen(first, rest < kBlock ? rest : kBlock);
       if (has_processors_) apply_processors(b);
@@ -235,7 +235,7 @@ class Row {
       }
     }
     if (has_biases(a, b)) add_biases(a, b, buffer_);
-    if (a.has_penalties) penalise(a, b, reinterpret_cast<const char*>(buffer_), buffer_);
+    if (a.penalties) penalise(*a.penalties, b, reinterpret_cast<const char*>(buffer_), buffer_);
   }
 
   void mask_lanes(int64_t first) const {

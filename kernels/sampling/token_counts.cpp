@@ -106,7 +106,8 @@ void CountedTokens::settle() {
       if (4 * distinct_ < size_of(counts_.size())) make_sparse();
     } else if (!groups_.empty()) {
       const int64_t last = size_of(groups_.back() >> kGroupBit) * kCountGroup;
-      if (3 * distinct_ > (last / kBlock + 1) * kBlock) make_dense();
+      const int64_t sparse_size = 2 * size_of(groups_.size()) + distinct_;
+      if (sparse_size > (last / kBlock + 1) * kBlock) make_dense();
     }
   } catch (const std::bad_alloc&) {}
 }
@@ -209,9 +210,8 @@ void TokenHistory::set_prompt(const int64_t* tokens, int64_t count) {
   prompt_count_ = count;
 }
 
-void TokenHistory::reserve_more(int64_t more) {
-  const std::size_t needed = tokens_.size() + index_of(more);
-  if (needed > tokens_.capacity()) tokens_.reserve(std::max(needed, tokens_.size() + tokens_.size() / 2));
+void TokenHistory::grow(std::size_t size) {
+  tokens_.reserve(std::max(size, tokens_.size() + tokens_.size() / 2));
 }
 
 void TokenHistory::extend(const int64_t* tokens, int64_t more) noexcept {
@@ -220,7 +220,7 @@ void TokenHistory::extend(const int64_t* tokens, int64_t more) noexcept {
     note_max(tokens[i], count());
     tokens_.push_back(static_cast<int32_t>(tokens[i]));
   }
-  move_counts(before, count());
+  if (!scopes_.empty()) move_counts(before, count());
 }
 
 void TokenHistory::truncate(int64_t output_count) noexcept {

@@ -11,7 +11,8 @@
 namespace fastsample {
 
 // The counts of one scope. At most 16 bytes for each distinct token, and 4 for each token up to the largest: sparse
-// where few tokens occur, dense where more than a third do, and sparse again below a quarter.
+// where that is smaller, else dense, until less than a quarter of the tokens occur. A step after a model's finds the
+// counts in memory, and then the pages that it reads take most of its time.
 class CountedTokens {
  public:
   // These may throw std::bad_alloc; then nothing has changed.
@@ -63,7 +64,10 @@ class TokenHistory {
  public:
   void set_prompt(const int64_t* tokens, int64_t count);  // first of all
   // Allocates memory for so many more tokens; may throw std::bad_alloc.
-  void reserve_more(int64_t count);
+  void reserve_more(int64_t more) {
+    const std::size_t size = tokens_.size() + static_cast<std::size_t>(more);
+    if (size > tokens_.capacity()) grow(size);
+  }
   void extend(const int64_t* tokens, int64_t count) noexcept;  // needs reserve_more
   void truncate(int64_t output_count) noexcept;
 
@@ -87,6 +91,7 @@ class TokenHistory {
     int64_t end;
   };
   int64_t count() const { return static_cast<int64_t>(tokens_.size()); }
+  void grow(std::size_t size);
   Range range(int64_t scope, int64_t count) const;
   void note_max(int64_t token, int64_t place) noexcept;
   void move_counts(int64_t from, int64_t to) noexcept;

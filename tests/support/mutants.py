@@ -250,8 +250,8 @@ OF_THE_KERNELS = [
     ),
     Mutant(
         "repetition multiplies logits above 0 too",
-        "x > 0.0f ? x / a.repetition.value : x * a.repetition.value",
-        "x * a.repetition.value",
+        "x > 0.0f ? x / p.repetition.value : x * p.repetition.value",
+        "x * p.repetition.value",
         golden_checks.check_request_kept_sets,
     ),
 ]
