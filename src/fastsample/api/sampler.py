@@ -89,8 +89,8 @@ class Sampler:
     (B, V), as a torch.int64 tensor for a torch tensor. `sample` returns log-probabilities too.
 
     Penalties use each sequence's own tokens: its prompt, and the output that the sampler records,
-    drawn or passed to `accept`. A call of the native engine without mask and bias counts only what
-    is new: its cost does not grow with the history.
+    drawn or passed to `accept`. The native engine counts only what is new: the cost of a call does
+    not grow with the history.
 
     A sampler serves one call at a time. A use during a call, by another thread, a signal handler or
     code of its mask or bias, raises RuntimeError and changes nothing. An exception of a signal
