@@ -15,6 +15,7 @@ import pytest
 
 import fastsample
 from fastsample import Sampler, Status, engines, sample
+from tests.support.case_loop import each
 from tests.support.engines import Engine, csr, make_output, make_plan, make_request
 
 torch = pytest.importorskip("torch")
@@ -144,6 +145,14 @@ def test_adjustments_that_are_tensors(logits: torch.Tensor) -> None:
             **ENGINE,
         ),
     )
+
+
+@each("at", [-1, 2, [0, -1, 2, 1, -3, 0], np.array([0, 1, 2, 0, 1, 2])])
+def test_steps(at: Any) -> None:
+    steps = np.random.default_rng(81).normal(size=(B, 3, V)).astype(np.float32)
+    settings = {name: SETTINGS[name] for name in ("seed", "position", "stream")}
+    found = sample(torch.from_numpy(steps), at=at, **tensors(settings), **ENGINE)
+    assert found.tokens.tolist() == sample(steps, at=at, **seeds_of(settings)).tokens.tolist()
 
 
 def test_scalars_that_are_tensors(logits: torch.Tensor) -> None:

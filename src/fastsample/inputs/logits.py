@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,13 +63,9 @@ def take_steps(logits: Any, at: Any) -> Any:
         )
     n_rows, steps, _ = shape
     place = _step_parameter(int(steps)).values(at, n_rows)
-    if not isinstance(place, np.ndarray):
-        return logits[:, place]
-    places = place % max(steps, 1)
-    return logits[np.arange(n_rows), places]
+    return logits[np.arange(n_rows), place] if isinstance(place, np.ndarray) else logits[:, place]
 
 
-@lru_cache(maxsize=32)
 def _step_parameter(steps: int) -> IntParameter:
     return IntParameter(
         name="at",
