@@ -115,15 +115,10 @@ OF_TWO: list[tuple[Callable[[Sampler], Any], type[Exception], str]] = [
     (lambda s: s.rewind(-1), ValueError, "`n` must be in [0, 2**64), got -1 (how many tokens to"),
     (lambda s: s.rewind(True), TypeError, "`n` must be"),
     (
-        lambda s: (s.accept([3, [4, 5]]), s.rewind(2)),
+        lambda s: s.rewind(9),
         ValueError,
         "`n` must be at most the number of tokens since the start, or since the last skipped "
-        "position, got 2 for sequence 0, which has 1 (reset(position) goes back to any position)",
-    ),
-    (
-        lambda s: (s.accept([[1, 2], 3]), s.reset(7), s.accept([4, 5]), s.rewind(2, sequences=1)),
-        ValueError,
-        "got 2 for sequence 1, which has 1 (",
+        "position, got 9 for sequence 0, which has",
     ),
     (
         lambda s: s.seed,
@@ -185,6 +180,17 @@ OF_TWO: list[tuple[Callable[[Sampler], Any], type[Exception], str]] = [
     ),
 ]
 """Calls of a sampler of two sequences, with their errors."""
+
+REWOUND_TOO_FAR: list[tuple[Callable[[Sampler], Any], str]] = [
+    (
+        lambda s: (s.accept([3, [4, 5]]), s.rewind(2)),
+        "got 2 for sequence 0, which has 1 (reset(position) goes back to any position)",
+    ),
+    (
+        lambda s: (s.accept([[1, 2], 3]), s.reset(7), s.accept([4, 5]), s.rewind(2, sequences=1)),
+        "got 2 for sequence 1, which has 1 (",
+    ),
+]
 
 ERROR_CASES = [
     ErrorCase(
@@ -301,6 +307,10 @@ ERROR_CASES = [
         lambda s: s.sample(ROW, on_invalid="skip"), ValueError, '`on_invalid` must be "raise" or'
     ),
     *(ErrorCase(lambda call=call: call(of_two()), error, part) for call, error, part in OF_TWO),
+    *(
+        ErrorCase(lambda call=call: call(of_two()), ValueError, part)
+        for call, part in REWOUND_TOO_FAR
+    ),
     ErrorCase(
         lambda: Sampler([*TWO, 0.8]), TypeError, "`params` must be a SamplingParams, got flo"
     ),
