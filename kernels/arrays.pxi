@@ -113,11 +113,14 @@ cdef bint _find_tensor(Buffers& buffers, value, Array* array) except -1:
     """Find the memory of a tensor by the exchange API; False where the general path must look at it."""
     if type(value) is not _tensor_type and not _find_exchange(type(value)):
         return False
+    # Attributes may be Python code, of a mode of torch, that finds tensors of another type.
+    cdef const DLPackExchangeAPI* exchange = _exchange
+    cdef bint is_torch = _is_torch
     # The exchange API would ignore both.
-    if _is_torch and (value.requires_grad or value.is_neg()):
+    if is_torch and (value.requires_grad or value.is_neg()):
         return False
     cdef DLManagedTensorVersioned** managed = &buffers.tensors[buffers.tensor_count]
-    if _exchange.from_object(<void*>value, managed):
+    if exchange.from_object(<void*>value, managed):
         PyErr_Clear()
         return False
     buffers.tensor_count += 1
@@ -128,7 +131,7 @@ cdef bint _find_tensor(Buffers& buffers, value, Array* array) except -1:
     array.itemsize = _ITEMSIZES[array.kind]
     array.data = <const char*>tensor.data + tensor.byte_offset
     array.ndim = tensor.ndim
-    array.is_torch = _is_torch
+    array.is_torch = is_torch
     cdef int64_t stride = array.itemsize
     cdef int axis
     for axis in range(tensor.ndim - 1, -1, -1):

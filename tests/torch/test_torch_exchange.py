@@ -259,3 +259,23 @@ def test_other_exchange_apis_are_left_alone(capsule: Any, monkeypatch: pytest.Mo
     assert sampler._step(tensor) is None
     assert sampler(tensor).tolist() == twin(VALUES[:, 0]).tolist()
     assert tensor.deleted == 0
+
+
+def test_a_mode_of_torch_that_uses_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code runs while a call looks at a tensor."""
+    monkeypatch.setattr(Foreign, "__dlpack_c_exchange_api__", capsule_of(API), raising=False)
+    sampler, other, twin, used = made(), made(), made(), []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, call: Any, _: Any, args: Any = (), keywords: Any = None
+        ) -> Any:
+            used.append(other._step(Foreign(VALUES[:, 1])) is not None)
+            return call(*args, **(keywords or {}))
+
+    logits = torch.from_numpy(VALUES[:, 0].copy())
+    with Mode():
+        found = sampler(logits)
+    assert used
+    assert all(used)
+    assert found.tolist() == twin(VALUES[:, 0]).tolist()
