@@ -38,6 +38,7 @@ from kernels cimport (
     InstructionSet,
     KeptSets,
     Kernels,
+    Reading,
     Reduction,
     RowParams,
     SoftmaxFunction,
@@ -45,7 +46,9 @@ from kernels cimport (
     c_kept_sets,
     c_limit_threads,
     c_most_threads,
+    c_reading,
     c_sample_rows,
+    c_set_reading,
     compiled_isas,
     has_penalty,
     kDLCPU,
@@ -143,6 +146,27 @@ def compiler():
 def flags():
     """Return the compiler flags that all kernels share."""
     return FASTSAMPLE_FLAGS.decode()
+
+
+# ---- how first passes read rows ---------------------------------------------------------------------
+
+READINGS = ("streams", "ahead")  # by number: see runtime/types.hpp
+
+
+def reading():
+    """Return the name of how first passes read rows: that of FASTSAMPLE_READING, or this processor's best."""
+    return READINGS[<int>c_reading()]
+
+
+def set_reading(str name, str source="`name`"):
+    """Choose how the first passes of all later calls read rows. It changes no result."""
+    if name not in READINGS:
+        raise ValueError(f"{source} must be one of {', '.join(READINGS)}, got {name!r} (or unset)")
+    c_set_reading(<Reading><int>READINGS.index(name))
+
+
+if os.environ.get("FASTSAMPLE_READING"):
+    set_reading(os.environ["FASTSAMPLE_READING"], "the environment's `FASTSAMPLE_READING`")
 
 
 # ---- threads ------------------------------------------------------------------------------------------

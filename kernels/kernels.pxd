@@ -58,6 +58,11 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
         const Kernels* kernels
         bint (*runs)()
 
+    cppclass Reading:
+        pass
+    Reading c_reading "fastsample::reading"()
+    void c_set_reading "fastsample::set_reading"(Reading)
+
     ctypedef int32_t DType
     ctypedef int32_t LogprobsMode
     ctypedef int32_t Reduction

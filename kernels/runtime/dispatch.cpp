@@ -1,6 +1,7 @@
 #include "runtime/dispatch.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -23,6 +24,11 @@ FASTSAMPLE_ISA_LIST(FASTSAMPLE_DECLARE)
 std::vector<InstructionSet> compiled_isas() { return {FASTSAMPLE_ISA_LIST(FASTSAMPLE_ENTRY)}; }
 std::vector<const char*> known_isas() { return {FASTSAMPLE_ISA_LIST(FASTSAMPLE_NAME)}; }
 
+namespace { std::atomic<Reading> chosen_reading{preferred_reading()}; }  // namespace
+
+Reading reading() { return chosen_reading.load(std::memory_order_relaxed); }
+void set_reading(Reading reading) { chosen_reading.store(reading, std::memory_order_relaxed); }
+
 namespace {
 
 // One thread's scratch memory. It grows to the largest needs so far.
@@ -32,6 +38,7 @@ class ThreadWorkspace {
   Workspace& reserve(int64_t vocabulary, int64_t capacity) {
     if (vocabulary > vocabulary_) grow_rows(vocabulary);
     if (capacity > work_.capacity) grow_lists(capacity);
+    work_.reading = reading();
     return work_;
   }
 

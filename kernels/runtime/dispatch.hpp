@@ -19,6 +19,10 @@ std::vector<InstructionSet> compiled_isas();
 // All names in simd/isa_list.hpp, those of other architectures too.
 std::vector<const char*> known_isas();
 
+// How first passes read rows: as is fastest on this processor, unless it is set. It changes no result.
+Reading reading();
+void set_reading(Reading reading);
+
 // A batch of rows; strides in bytes.
 struct Batch {
   const char* logits;

@@ -144,12 +144,16 @@ struct RowOutput {
   int64_t top_count;
 };
 
+// How the first pass reads a row: four parts of it in turn, so that processors fetch ahead in each of them by
+// themselves; or from its start to its end, with prefetch instructions. Which is faster depends on the processor.
+enum class Reading : uint8_t { kStreams = 0, kAhead = 1 };
+
 // Scratch memory for one row. The caller makes it large enough: row code never allocates.
 struct Workspace {
   float* block_max;  // the largest logit of each block
   float* part_max;  // the largest logits of each block's kParts parts, if has_part_max
+  Reading reading;  // how a first pass reads
   bool has_part_max;
-  bool is_finite;  // no token of the full blocks is at -inf; false: not known
   float row_scale;  // the scale at which row_total was computed; 0: it was not
   double row_total;  // the mass of the entire row, relative to the top token's
   uint64_t* span_masses;  // integer mass of each span

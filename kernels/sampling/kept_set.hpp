@@ -56,9 +56,7 @@ inline float lowest_logit(Scaling scaling, float y) {
 // The number of kept tokens.
 inline int64_t count_kept(const KeptSet& kept) {
   if (!kept.in_place) return kept.count;
-  const bool all = kept.cut == lowest_key() && kept.work.is_finite;
-  const int64_t known = all ? kept.row.full_blocks() : 0;
-  return known * kBlock + count_from(kept.row, kept.work.block_max, kept.cut, known);
+  return count_from(kept.row, kept.work.block_max, kept.cut);
 }
 
 // ---- masses -------------------------------------------------------------------------------------------
@@ -108,8 +106,8 @@ float lowest_read(Scaling scaling, float bound) {
 }
 
 // The total mass of the tokens whose key is at least `key`; writes the mass of each span to `masses`. Blocks in
-// which no token counts are not read. Without kCut, -inf must not occur in full blocks, unless its mass is 0
-// without a comparison.
+// which no token counts are not read. Without kCut all tokens above -inf must count, and the mass of -inf be 0 without
+// a comparison.
 template <bool kCut, class Sum>
 typename Sum::Total sum_spans(const Row& row, const Workspace& work, Scaling scaling, uint64_t key,
                               typename Sum::Total* masses) {
@@ -149,9 +147,7 @@ inline uint64_t mass_from(const Row& row, const Workspace& work, Scaling scaling
 
 template <class Sum>
 double float_mass_from(const Row& row, const Workspace& work, Scaling scaling, uint64_t key) {
-  return key == lowest_key() && work.is_finite
-             ? sum_spans<false, Sum>(row, work, scaling, key, work.span_totals)
-             : sum_spans<true, Sum>(row, work, scaling, key, work.span_totals);
+  return sum_spans<true, Sum>(row, work, scaling, key, work.span_totals);
 }
 
 // An integer mass relative to the top token's.

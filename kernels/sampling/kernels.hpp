@@ -12,9 +12,18 @@ namespace {
 // Section 1 rounds T to float32 first: 1e-50 is 0.
 inline bool is_greedy(const RowParams& params) { return static_cast<float>(params.temperature) == 0.0f; }
 
+inline bool needs_kept_set(const RowOutput& out) { return out.kept_count || out.mode_count; }
+
+// Whether races decide which tokens are kept without the cut, but for few.
+inline bool seldom_cuts(const RowParams& params, const RowOutput& out, int64_t vocabulary) {
+  OpenFilter filter;
+  return params.draw == kRace && !needs_kept_set(out) && !is_listed(params, vocabulary) &&
+         can_stay_open(params, vocabulary, &filter);
+}
+
 // Scans with the maxima that the stages, and a list of `top_count` tokens, will need.
-inline Status scan_row(const Row& row, const RowParams& params, int64_t top_count, Workspace& work,
-                       float* top) {
+inline Status scan_row(const Row& row, const RowParams& params, int64_t top_count, bool is_seldom_cut,
+                       Workspace& work, float* top) {
   int64_t k = 0;
   bool nucleus = false;
   for (int i = 0; i < kMaxStages && params.ops[i] != Op::kEnd; ++i) {
@@ -25,6 +34,8 @@ inline Status scan_row(const Row& row, const RowParams& params, int64_t top_coun
   }
   k = k == 0 && nucleus ? kFirstNucleus : k;
   k = k > params.min_keep ? k : params.min_keep;
+  // Maxima of blocks will do for a cut that is seldom asked for.
+  if (is_seldom_cut && k <= row.blocks()) k = 0;
   k = k > top_count ? k : top_count;
   return needs_part_max(k, row.blocks()) ? scan<true>(row, work, top) : scan<false>(row, work, top);
 }
@@ -74,7 +85,7 @@ inline void write_raw_modes(const Logits& logits, const RowParams& params, Reduc
                             const Distribution& processed, const RowOutput& out) {
   const Row row(logits, {});
   float top;
-  if (scan_row(row, params, out.top_count, work, &top) == kOk) {
+  if (scan_row(row, params, out.top_count, false, work, &top) == kOk) {
     write_row_modes(row, work, top, out.tokens[0], params, reduction, processed, true, out);
     return;
   }
@@ -101,7 +112,7 @@ inline void write_modes(const Logits& logits, const RowParams& params, const Kep
 // ---- kernels --------------------------------------------------------------------------------------------
 
 inline Status draw_tokens(KeptSet& kept, const RowParams& params, const RowOutput& out) {
-  if (params.draw == kRace) return draw_by_race(kept, params, out.kept_count || out.mode_count, out);
+  if (params.draw == kRace) return draw_by_race(kept, params, needs_kept_set(out), out);
   if (!apply_stages(kept, params)) return kNoCapacity;
   compute_masses(kept);
   for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = draw(params, kept, i);
@@ -113,7 +124,8 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
               Reduction reduction, Workspace& work, const RowOutput& out) {
   const Row row(logits, processors);
   float top;
-  const Status status = scan_row(row, params, out.top_count, work, &top);
+  const bool is_seldom_cut = seldom_cuts(params, out, row.vocabulary());
+  const Status status = scan_row(row, params, out.top_count, is_seldom_cut, work, &top);
   if (status != kOk) return status;
   KeptSet kept = all_of_row(row, params, reduction, work, top);
   if (is_greedy(params)) {
@@ -137,7 +149,7 @@ Status kept_set(const Logits& logits, const RowProcessors& processors, const Row
   const Row row(logits, processors);
   float top;
   *count = 0;
-  const Status status = scan_row(row, params, 0, work, &top);
+  const Status status = scan_row(row, params, 0, false, work, &top);
   if (status != kOk) return status;
   KeptSet kept = all_of_row(row, params, kExact, work, top);
   if (is_greedy(params)) {

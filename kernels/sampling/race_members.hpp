@@ -85,25 +85,35 @@ class TotalBounds {
     }
   }
 
-  // Weighs the blocks whose largest logit reaches a bound. With kCut it returns the near mass of the tokens from a
-  // cut on, which are all in them.
-  template <bool kCut>
-  double weigh(float bound, const Cut& cut) {
-    double from_cut = 0;
-    const int64_t blocks = blocks_from(row_, work_, bound);
-    for (int64_t n = 0; n < blocks; ++n) {
-      const int64_t b = work_.open_blocks[n];
-      const bool is_known = work_.block_max[b] >= weighed_from_;
-      if (!kCut && is_known) continue;
-      ++visited_;
-      const BlockSums sums = kCut ? sum_from(b, cut) : sum_all(b);
-      from_cut += static_cast<double>(sum_of(sums.from_cut));
-      if (is_known) continue;
-      weighed_ += static_cast<double>(sum_of(sums.all));
-      rest_ -= static_cast<double>(load_one(largest_ + 4 * b));
+  // Weighs the blocks whose largest logit reaches a bound.
+  void weigh(float bound) {
+    if (bound >= weighed_from_) return;
+    const int64_t blocks = blocks_between(row_, work_, bound, weighed_from_);
+    visited_ += blocks;
+    for (int64_t n = 0; n < blocks;) {
+      Floats masses = {};
+      for (const int64_t end = n + kTogether; n < end && n < blocks; ++n) {
+        const int64_t b = work_.open_blocks[n];
+        masses += sum_all(b);
+        rest_ -= static_cast<double>(load_one(largest_ + 4 * b));
+      }
+      weighed_ += static_cast<double>(sum_of(masses));
     }
-    weighed_from_ = bound < weighed_from_ ? bound : weighed_from_;
-    return from_cut;
+    weighed_from_ = bound;
+  }
+
+  // The near mass of the tokens from a cut on.
+  double mass_from(const Cut& cut, float bound) {
+    const int64_t blocks = blocks_from(row_, work_, bound);
+    visited_ += blocks;
+    double total = 0;
+    for (int64_t n = 0; n < blocks;) {
+      Floats masses = {};
+      for (const int64_t end = n + kTogether; n < end && n < blocks; ++n)
+        masses += sum_from(work_.open_blocks[n], cut);
+      total += static_cast<double>(sum_of(masses));
+    }
+    return total;
   }
 
   float weighed_from() const { return weighed_from_; }
@@ -111,29 +121,29 @@ class TotalBounds {
   int64_t visited() const { return visited_; }
 
  private:
-  struct BlockSums {
-    Floats all = {};
-    Floats from_cut = {};
-  };
+  // So many blocks are added in float32.
+  static constexpr int64_t kTogether = 16;
 
-  BlockSums sum_all(int64_t b) const {
+  Floats sum_all(int64_t b) const {
     return row_.with_block(b, [&](auto load) __attribute__((always_inline)) {
-      BlockSums sums;
-      for (int64_t i = 0; i < kBlock; i += kLanes) sums.all += near_masses(scaling_, load(i));
-      return sums;
+      Floats even = {};
+      Floats odd = {};
+      for (int64_t i = 0; i < kBlock; i += 2 * kLanes) {
+        even += near_masses(scaling_, load(i));
+        odd += near_masses(scaling_, load(i + kLanes));
+      }
+      return even + odd;
     });
   }
 
-  BlockSums sum_from(int64_t b, const Cut& cut) const {
+  Floats sum_from(int64_t b, const Cut& cut) const {
     const char* block = row_.block(b);
-    BlockSums sums;
+    Floats sum = {};
     for (int64_t i = 0; i < kBlock; i += kLanes) {
       const Floats logits = load(block + 4 * i);
-      const Floats masses = near_masses(scaling_, logits);
-      sums.all += masses;
-      sums.from_cut += logits >= cut.bound_at(b * kBlock + i) ? masses : Floats{};
+      sum += logits >= cut.bound_at(b * kBlock + i) ? near_masses(scaling_, logits) : Floats{};
     }
-    return sums;
+    return sum;
   }
 
   const Row& row_;
@@ -234,8 +244,9 @@ class Members {
   int64_t count_up_to(uint64_t key, int64_t most) {
     const Cut cut(key);
     int64_t count = 0;
-    for (int64_t b = 0; b < kept_.row.blocks() && count < most; ++b) {
-      if (kept_.work.block_max[b] < logit_of(key)) continue;
+    const int64_t blocks = blocks_from(kept_.row, kept_.work, logit_of(key));
+    for (int64_t n = 0; n < blocks && count < most; ++n) {
+      const int64_t b = kept_.work.open_blocks[n];
       ++visited_;
       const char* block = kept_.row.block(b);
       for (int64_t i = 0; i < kBlock; i += kLanes) {
@@ -256,8 +267,9 @@ class Members {
       return compare(to_float_mass(before), 0);
     }
     total_.prepare();
+    total_.weigh(logit_of(key));
     // The token itself is not heavier than those before it.
-    return compare(total_.weigh<true>(logit_of(key), Cut(key)) - to_float_mass(mass), 2 * kNearMass);
+    return compare(total_.mass_from(Cut(key), logit_of(key)) - to_float_mass(mass), 2 * kNearMass);
   }
 
   // Whether the nucleus needs more than the mass before a token, which is known up to a relative error; blocks are
@@ -274,7 +286,7 @@ class Members {
       if (total_.weighed_from() == kLowest) return Answer::kUnknown;
       const float bound = kept_.scaling.top + y / kept_.scaling.scale;
       const float reached = y < kLast || bound < kLowest ? kLowest : bound;
-      if (reached < total_.weighed_from()) total_.weigh<false>(reached, Cut(kNoKey));
+      total_.weigh(reached);
     }
   }
 

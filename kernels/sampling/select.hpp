@@ -1,94 +1,13 @@
-// Scans a row, and lists the tokens from a bound up without sorting the row: a search reads only the blocks whose
-// largest logit reaches the bound.
+// Lists the tokens from a bound up without sorting the row: a search reads only the blocks whose largest logit reaches
+// the bound.
 #pragma once
 
 #include "sampling/cuts.hpp"
+#include "sampling/scan.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
 namespace {
-
-inline bool holds_invalid(const Row& row) {
-  for (int64_t b = 0; b < row.blocks(); ++b) {
-    const char* block = row.block(b);
-    for (int64_t i = 0; i < kBlock; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, block + 4 * i, sizeof bits);
-      if (bits == 0x7F800000u || (bits & 0x7FFFFFFFu) > 0x7F800000u) return true;
-    }
-  }
-  return false;
-}
-
-inline bool all_finite(Floats sum) {
-  bool finite = true;
-  for (int lane = 0; lane < kLanes; ++lane) finite &= sum[lane] - sum[lane] == 0.0f;
-  return finite;
-}
-
-// Running maxima of a block's logits and running sums of a row's, two of each.
-struct ScanState {
-  Floats max_even = fill(-kInfinity);
-  Floats max_odd = fill(-kInfinity);
-  Floats sum_even = {};
-  Floats sum_odd = {};
-};
-
-// Adds a block's logits to the sums, and takes their maxima.
-FASTSAMPLE_INLINE ScanState scan_block(const Row& row, int64_t b, const ScanState& state) {
-  return row.with_block(b, [=](auto load) __attribute__((always_inline)) {
-    ScanState next = {fill(-kInfinity), fill(-kInfinity), state.sum_even, state.sum_odd};
-    for (int64_t i = 0; i < kBlock; i += 2 * kLanes) {
-      const Floats even = load(i);
-      const Floats odd = load(i + kLanes);
-      next.max_even = larger(next.max_even, even);
-      next.max_odd = larger(next.max_odd, odd);
-      next.sum_even = add_by_multiplier(next.sum_even, even);
-      next.sum_odd = add_by_multiplier(next.sum_odd, odd);
-    }
-    return next;
-  });
-}
-
-// Parts of a row that a scan reads in turn: processors fetch ahead in each of them, so that none has to be
-// prefetched.
-constexpr int64_t kStreams = 4;
-
-// Writes each block's largest logit, with kPartMax also those of its parts, and the row's top logit. For most
-// parameters it is the only pass over all of the row. The sum becomes NaN if any logit is. It can also become
-// NaN where large finite logits overflow, so a NaN is then searched for. If the sum is finite no logit is -inf.
-template <bool kPartMax>
-inline Status scan(const Row& row, Workspace& work, float* top) {
-  Floats row_max = fill(-kInfinity);
-  ScanState state = {};
-  const auto scan_next = [&](int64_t b) __attribute__((always_inline)) {
-    state = scan_block(row, b, state);
-    const Floats lane_max = larger(state.max_even, state.max_odd);
-    row_max = larger(row_max, lane_max);
-    const Parts parts = largest_of_parts(lane_max);
-    work.block_max[b] = read(largest(parts));
-    if (kPartMax) std::memcpy(work.part_max + b * kParts, &parts, sizeof parts);
-  };
-  const int64_t stream = row.full_blocks() / kStreams;
-  for (int64_t b = 0; b < stream; ++b) {
-    for (int64_t first = 0; first < kStreams * stream; first += stream) scan_next(first + b);
-  }
-  for (int64_t b = kStreams * stream; b < row.full_blocks(); ++b) scan_next(b);
-  work.is_finite = all_finite(state.sum_even + state.sum_odd);
-  if (row.full_blocks() < row.blocks()) scan_next(row.full_blocks());
-  for (int64_t i = 0; i < kPadding; ++i) {
-    work.block_max[row.blocks() + i] = -kInfinity;
-    if (kPartMax) work.part_max[row.blocks() * kParts + i] = -kInfinity;
-  }
-  work.has_part_max = kPartMax;
-  work.row_scale = 0;
-  *top = read(largest(largest_of_parts(row_max)));
-  const Floats sum = state.sum_even + state.sum_odd;
-  bool suspicious = *top == kInfinity;
-  for (int lane = 0; lane < kLanes; ++lane) suspicious |= sum[lane] != sum[lane];
-  if (suspicious && holds_invalid(row)) return kInvalid;
-  return *top == -kInfinity ? kEmpty : kOk;
-}
 
 // If another thread writes the row during the call, the token may be any, but must be in the vocabulary.
 inline int64_t clamp_token(const Row& row, int64_t token) {
@@ -245,18 +164,24 @@ inline uint32_t first_bits(uint32_t equal, int64_t most) {
   return kept;
 }
 
-// Lists the blocks whose largest logit reaches `bound`, in ascending order, and prefetches all of them: each may
-// have left the second-level cache.
-inline int64_t blocks_from(const Row& row, const Workspace& work, float bound) {
+// Lists the blocks whose largest logit reaches `bound` and is below `end`, in ascending order, and prefetches all of
+// them: each may have left the second-level cache.
+inline int64_t blocks_between(const Row& row, const Workspace& work, float bound, float end) {
   int64_t count = 0;
   for (int64_t b = 0; b < row.blocks(); b += kLanes) {
-    for (uint32_t found = at_least(load(work.block_max + b), fill(bound)); found; found &= found - 1) {
+    const Floats maxima = load(work.block_max + b);
+    for (uint32_t found = at_least(maxima, fill(bound)) & ~at_least(maxima, fill(end)); found;
+         found &= found - 1) {
       const int64_t block = b + __builtin_ctz(found);
       row.prefetch_block(block);
       work.open_blocks[count++] = static_cast<uint32_t>(block);
     }
   }
   return count;
+}
+
+inline int64_t blocks_from(const Row& row, const Workspace& work, float bound) {
+  return blocks_between(row, work, bound, kInfinity);
 }
 
 constexpr int64_t kTooMany = -1;
@@ -308,12 +233,12 @@ inline int64_t list_few_equal(const Row& row, const Workspace& work, uint64_t fr
   });
 }
 
-// Counts the tokens with a key of at least `key`, in the blocks from `b` on.
-inline int64_t count_from(const Row& row, const float* block_max, uint64_t key, int64_t b = 0) {
+// Counts the tokens with a key of at least `key`.
+inline int64_t count_from(const Row& row, const float* block_max, uint64_t key) {
   const Cut cut(key);
   const float bound = logit_of(key);
   int64_t count = 0;
-  for (; b < row.blocks(); ++b) {
+  for (int64_t b = 0; b < row.blocks(); ++b) {
     if (block_max[b] < bound) continue;
     const char* block = row.block(b);
     for (int64_t i = 0; i < kBlock; i += kLanes) {

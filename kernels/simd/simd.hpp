@@ -109,14 +109,39 @@ FASTSAMPLE_INLINE Floats add_exact_product(Floats a, Floats b, float c) {
   return add_exact_product(a, b, fill(c));
 }
 
-// a + b in a loop that also takes maxima: there AVX-512's multipliers are idle and its adders are not.
-FASTSAMPLE_INLINE Floats add_by_multiplier(Floats a, Floats b) {
+// Whether any lane of some vectors is NaN. Two vectors are compared at a time.
+class NanCheck {
+ public:
 #if defined(__AVX512F__)
-  return add_exact_product(b, fill(1.0f), a);
+  FASTSAMPLE_INLINE void add(Floats a, Floats b) {
+    ordered_ = _mm512_mask_cmp_ps_mask(ordered_, (__m512)a, (__m512)b, _CMP_ORD_Q);
+  }
+  bool any() const { return ordered_ != 0xFFFF; }
+
+ private:
+  __mmask16 ordered_ = 0xFFFF;
 #else
-  return a + b;
+  FASTSAMPLE_INLINE void add(Floats a, Floats b) { unordered_ |= are_unordered(a, b); }
+  bool any() const {
+    int32_t lanes = 0;
+    for (int lane = 0; lane < kLanes; ++lane) lanes |= unordered_[lane];
+    return lanes != 0;
+  }
+
+ private:
+  static FASTSAMPLE_INLINE Ints are_unordered(Floats a, Floats b) {
+#if defined(__AVX2__)
+    return (Ints)_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q);
+#elif defined(__SSE2__)
+    return (Ints)_mm_cmpunord_ps((__m128)a, (__m128)b);
+#else
+    return (a != a) | (b != b);
 #endif
-}
+  }
+
+  Ints unordered_ = {};
+#endif
+};
 
 typedef uint64_t Uwords __attribute__((vector_size(4 * kLanes)));
 typedef double Doubles __attribute__((vector_size(4 * kLanes)));
