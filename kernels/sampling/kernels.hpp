@@ -34,7 +34,7 @@ inline Status scan_row(const Row& row, const RowParams& params, int64_t top_coun
   }
   k = k == 0 && nucleus ? kFirstNucleus : k;
   k = k > params.min_keep ? k : params.min_keep;
-  // Maxima of blocks will do for a cut that is seldom asked for.
+  // Maxima of blocks are enough for a cut that is seldom needed.
   if (is_seldom_cut && k <= row.blocks()) k = 0;
   k = k > top_count ? k : top_count;
   return needs_part_max(k, row.blocks()) ? scan<true>(row, work, top) : scan<false>(row, work, top);

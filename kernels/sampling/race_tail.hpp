@@ -53,6 +53,23 @@ class Tail {
 
   // Looks for the first arrival that counts until the clock is past `last`. Near clocks decide it nearly always.
   TailEnd run(const Place& place, double last) {
+    return last < kNever ? run_until(place, last) : run_all(place);
+  }
+
+ private:
+  TailEnd run_all(const Place& place) {
+    WordPair numbers = counting_from(0);
+    for (int64_t j = 0; j < kMostArrivals; j += kLanes) {
+      const WordPair points = random_words(place, numbers, kArrivalPurpose).high;
+      const uint32_t hits = may_count({points});
+      const int lane = hits ? first_that_counts(points, hits) : -1;
+      if (lane >= 0) return {token_at(points, lane), false};
+      numbers = each_half([&](int i) { return numbers.half[i] + uint64_t{kLanes}; });
+    }
+    return {-1, false};
+  }
+
+  TailEnd run_until(const Place& place, double last) {
     double elapsed = 0;
     double error = 0;
     WordPair numbers = counting_from(0);
@@ -79,7 +96,6 @@ class Tail {
     return elapsed + error < last ? TailEnd{-1, false} : run_exactly(place, steps_at(last));
   }
 
- private:
   // The same until the last step.
   __attribute__((noinline)) TailEnd run_exactly(const Place& place, uint64_t last) {
     uint64_t elapsed = 0;
@@ -117,14 +133,14 @@ class Tail {
     return sum_words(lanes, lane + 1);
   }
 
-  // The lanes whose mass may be above the height, by float32. p * half is half the mass, exactly, before it is
-  // rounded to an integer. A height is at least its upper bits, so a mass above it is at least half a step more.
+  // The lanes whose mass may be above the height: those whose y is not below the height's logarithm, which is known
+  // before the logits are. A height is at least its upper bits.
   FASTSAMPLE_INLINE uint32_t may_count(const Points& points) const {
     const Uints tokens = points.tokens(shape_);
+    const Floats least = near_log2(__builtin_convertvector((Ints)points.high_bits(shape_), Floats)) +
+                         height_unit_;
     const Floats logits = row_.logits_at(tokens);
-    const Power<Floats> v = power(exponent2(scaling_, logits));
-    const Floats least = __builtin_convertvector((Ints)points.high_bits(shape_), Floats) * height_unit_;
-    return at_least(v.p * v.half, least) & members_.may_have(tokens, logits);
+    return at_least((logits - scaling_.top) * scaling_.scale, least) & members_.may_have(tokens, logits);
   }
 
   int first_that_counts(const WordPair& points, uint32_t hits) const {
@@ -143,8 +159,9 @@ class Tail {
   const Scaling scaling_;
   const TailShape shape_;
   Members& members_;
-  // Half the mass of one step of the upper bits.
-  const float height_unit_ = static_cast<float>(uint64_t{1} << shape_.q) * 0x1p-65f;
+  // y of a mass of one step of the upper bits, less than the errors of logarithms and masses.
+  static constexpr float kSlack = 0x1p-11f;
+  const float height_unit_ = static_cast<float>(shape_.q - 24 - kTopMassBits) - kSlack;
 };
 
 }  // namespace
