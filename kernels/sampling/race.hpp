@@ -106,7 +106,7 @@ inline Status draw_by_race(KeptSet& kept, const RowParams& params, bool is_neede
   const bool listed = is_listed(params, kept.row.vocabulary());
   OpenFilter filter;
   if (!listed && !is_needed && can_stay_open(params, kept.row.vocabulary(), &filter)) {
-    apply_thresholds(kept, params);
+    apply_thresholds(kept, params, &filter);
     return draw_races(kept, filter, params, out);
   }
   const int64_t done = listed && !is_needed ? draw_of_candidates(kept, params, out) : 0;

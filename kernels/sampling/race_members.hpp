@@ -14,30 +14,27 @@ namespace {
 struct OpenFilter {
   Op op = Op::kEnd;
   double value = 0;
+  uint64_t from = 0;  // the lowest key that thresholds before it keep
 };
 
 // Finds the one filter by count or mass among filters that act, and whether its cut can stay open: all others must
-// be plain thresholds, after it if it is by mass.
+// be plain thresholds.
 inline bool can_stay_open(const RowParams& params, int64_t vocabulary, OpenFilter* filter) {
   if (params.min_keep > 1) return false;
-  bool has_threshold = false;
   for (int i = 0; i < kMaxStages && params.ops[i] != Op::kEnd; ++i) {
     const Op op = params.ops[i];
-    if (op == Op::kScale || !acts(op, static_cast<float>(params.values[i]), vocabulary)) continue;
-    if (op == Op::kThreshold) {
-      has_threshold = true;
-    } else if (filter->op == Op::kEnd && (op == Op::kCount || (op == Op::kMass && !has_threshold))) {
-      *filter = {op, params.values[i]};
-    } else {
-      return false;
-    }
+    if (op == Op::kScale || op == Op::kThreshold) continue;
+    if (!acts(op, static_cast<float>(params.values[i]), vocabulary)) continue;
+    if (filter->op != Op::kEnd || (op != Op::kCount && op != Op::kMass)) return false;
+    *filter = {op, params.values[i]};
   }
   return true;
 }
 
 // Applies temperature and thresholds, in place.
-inline void apply_thresholds(KeptSet& kept, const RowParams& params) {
+inline void apply_thresholds(KeptSet& kept, const RowParams& params, OpenFilter* filter) {
   for (int i = 0; i < kMaxStages && params.ops[i] != Op::kEnd; ++i) {
+    if (params.ops[i] == filter->op) filter->from = kept.passing;
     if (params.ops[i] == Op::kScale) set_temperature(kept, params.values[i]);
     if (params.ops[i] != Op::kThreshold) continue;
     threshold_cut(kept, Op::kThreshold, static_cast<float>(params.values[i]));
@@ -62,12 +59,13 @@ FASTSAMPLE_INLINE Floats near_masses(Scaling scaling, Floats logits) {
   return p * doubled(half_of_two_to(t));
 }
 
-// Bounds of a row's total mass in multiples of the top token's. Weighing blocks makes them tighter, those with the
+// Bounds of the mass of a row's tokens from a logit on, in multiples of the top token's. Weighing blocks makes them tighter, those with the
 // largest logits first.
 class TotalBounds {
  public:
-  explicit TotalBounds(const KeptSet& kept)
+  TotalBounds(const KeptSet& kept, float from)
       : row_(kept.row),
+        from_(from),
         work_(kept.work),
         scaling_(kept.scaling),
         largest_(reinterpret_cast<char*>(kept.work.scratch_keys)) {}
@@ -79,7 +77,8 @@ class TotalBounds {
   void prepare() {
     if (weighed_from_ < kInfinity || rest_ > 0) return;
     for (int64_t b = 0; b < row_.blocks(); b += kLanes) {
-      const Floats masses = near_masses(scaling_, load(work_.block_max + b));
+      const Floats largest = load(work_.block_max + b);
+      const Floats masses = largest >= from_ ? near_masses(scaling_, largest) : Floats{};
       store(largest_ + 4 * b, masses);
       rest_ += static_cast<double>(sum_of(masses));
     }
@@ -87,6 +86,7 @@ class TotalBounds {
 
   // Weighs the blocks whose largest logit reaches a bound.
   void weigh(float bound) {
+    bound = bound > from_ ? bound : from_;
     if (bound >= weighed_from_) return;
     const int64_t blocks = blocks_between(row_, work_, bound, weighed_from_);
     visited_ += blocks;
@@ -116,7 +116,7 @@ class TotalBounds {
     return total;
   }
 
-  float weighed_from() const { return weighed_from_; }
+  bool is_all_weighed() const { return weighed_from_ == from_; }
   // How many blocks were read, some of them more than once.
   int64_t visited() const { return visited_; }
 
@@ -125,12 +125,16 @@ class TotalBounds {
   static constexpr int64_t kTogether = 16;
 
   Floats sum_all(int64_t b) const {
+    const Floats least = fill(unread_bound(from_));
+    const auto masses_of = [&](Floats logits) __attribute__((always_inline)) {
+      return logits >= least ? near_masses(scaling_, logits) : Floats{};
+    };
     return row_.with_block(b, [&](auto load) __attribute__((always_inline)) {
       Floats even = {};
       Floats odd = {};
       for (int64_t i = 0; i < kBlock; i += 2 * kLanes) {
-        even += near_masses(scaling_, load(i));
-        odd += near_masses(scaling_, load(i + kLanes));
+        even += masses_of(load(i));
+        odd += masses_of(load(i + kLanes));
       }
       return even + odd;
     });
@@ -147,6 +151,7 @@ class TotalBounds {
   }
 
   const Row& row_;
+  const float from_;
   const Workspace& work_;
   const Scaling scaling_;
   char* const largest_;  // near masses of each block's largest logit
@@ -164,7 +169,10 @@ class Members {
  public:
   // kept.cut is that of all filters but the open one. With kEnd it is that of all filters.
   Members(KeptSet& kept, const OpenFilter& filter)
-      : kept_(kept), filter_(filter), in_(filter.op == Op::kEnd ? kept.cut : kNoKey), total_(kept) {
+      : kept_(kept),
+        filter_(filter),
+        in_(filter.op == Op::kEnd ? kept.cut : kNoKey),
+        total_(kept, filter.op == Op::kMass ? logit_of(filter.from) : kLowest) {
     drop_from(kept.cut - 1);
   }
 
@@ -221,7 +229,7 @@ class Members {
 
   uint64_t cut_of_nucleus() const {
     KeptSet all = kept_;
-    all.cut = lowest_key();
+    all.cut = filter_.from;
     all.has_masses = false;
     compute_integer_masses(all);
     return cut_at_mass(all, need(all.total)).cut;
@@ -283,7 +291,7 @@ class Members {
     for (float y = kFirst;; y -= kStep) {
       if (before * (1 + error) < share * total_.low() * (1 - kRounding)) return Answer::kYes;
       if (before * (1 - error) > share * total_.high() * (1 + kRounding)) return Answer::kNo;
-      if (total_.weighed_from() == kLowest) return Answer::kUnknown;
+      if (total_.is_all_weighed()) return Answer::kUnknown;
       const float bound = kept_.scaling.top + y / kept_.scaling.scale;
       const float reached = y < kLast || bound < kLowest ? kLowest : bound;
       total_.weigh(reached);
