@@ -102,18 +102,25 @@ class TotalBounds {
     weighed_from_ = bound;
   }
 
-  // The near mass of the tokens from a cut on.
-  double mass_from(const Cut& cut, float bound) {
+  // Weighs the blocks whose largest logit reaches a bound; returns the near mass of the tokens from a cut on, which are
+  // all in them.
+  double weigh_from(float bound, const Cut& cut) {
     const int64_t blocks = blocks_from(row_, work_, bound);
     visited_ += blocks;
-    double total = 0;
+    double from_cut = 0;
     for (int64_t n = 0; n < blocks;) {
-      Floats masses = {};
-      for (const int64_t end = n + kTogether; n < end && n < blocks; ++n)
-        masses += sum_from(work_.open_blocks[n], cut);
-      total += static_cast<double>(sum_of(masses));
+      BlockSums sums;
+      for (const int64_t end = n + kTogether; n < end && n < blocks; ++n) {
+        const int64_t b = work_.open_blocks[n];
+        const bool is_known = work_.block_max[b] >= weighed_from_;
+        add_block_sums(b, cut, is_known ? kInfinity : unread_bound(from_), sums);
+        rest_ -= is_known ? 0 : static_cast<double>(load_one(largest_ + 4 * b));
+      }
+      from_cut += static_cast<double>(sum_of(sums.from_cut));
+      weighed_ += static_cast<double>(sum_of(sums.all));
     }
-    return total;
+    weighed_from_ = bound < weighed_from_ ? bound : weighed_from_;
+    return from_cut;
   }
 
   bool is_all_weighed() const { return weighed_from_ == from_; }
@@ -140,14 +147,20 @@ class TotalBounds {
     });
   }
 
-  Floats sum_from(int64_t b, const Cut& cut) const {
+  struct BlockSums {
+    Floats all = {};
+    Floats from_cut = {};
+  };
+
+  // Adds the masses of the tokens from a logit on, and of those from a cut on.
+  FASTSAMPLE_INLINE void add_block_sums(int64_t b, const Cut& cut, float least, BlockSums& sums) const {
     const char* block = row_.block(b);
-    Floats sum = {};
     for (int64_t i = 0; i < kBlock; i += kLanes) {
       const Floats logits = load(block + 4 * i);
-      sum += logits >= cut.bound_at(b * kBlock + i) ? near_masses(scaling_, logits) : Floats{};
+      const Floats masses = near_masses(scaling_, logits);
+      sums.all += logits >= least ? masses : Floats{};
+      sums.from_cut += logits >= cut.bound_at(b * kBlock + i) ? masses : Floats{};
     }
-    return sum;
   }
 
   const Row& row_;
@@ -275,9 +288,8 @@ class Members {
       return compare(to_float_mass(before), 0);
     }
     total_.prepare();
-    total_.weigh(logit_of(key));
     // The token itself is not heavier than those before it.
-    return compare(total_.mass_from(Cut(key), logit_of(key)) - to_float_mass(mass), 2 * kNearMass);
+    return compare(total_.weigh_from(logit_of(key), Cut(key)) - to_float_mass(mass), 2 * kNearMass);
   }
 
   // Whether the nucleus needs more than the mass before a token, which is known up to a relative error; blocks are
