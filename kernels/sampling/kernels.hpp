@@ -12,7 +12,13 @@ namespace {
 // Section 1 rounds T to float32 first: 1e-50 is 0.
 inline bool is_greedy(const RowParams& params) { return static_cast<float>(params.temperature) == 0.0f; }
 
-inline bool needs_kept_set(const RowOutput& out) { return out.kept_count || out.mode_count; }
+inline bool wants_processed(const RowOutput& out) {
+  for (int64_t i = 0; i < out.mode_count; ++i) {
+    if (out.logprobs[i].mode == kProcessed) return true;
+  }
+  return false;
+}
+inline bool needs_kept_set(const RowOutput& out) { return out.kept_count || wants_processed(out); }
 
 // Whether races decide which tokens are kept without the cut, but for few.
 inline bool seldom_cuts(const RowParams& params, const RowOutput& out, int64_t vocabulary) {
@@ -56,8 +62,9 @@ inline Distribution kept_distribution(const KeptSet& kept) {
 }
 
 // Writes the modes that are of the row after section 2 (tempered, processed), or those of the row before it (raw).
+// `processed` is null where no mode is of it.
 inline void write_row_modes(const Row& row, Workspace& work, float top, int64_t token, const RowParams& params,
-                            Reduction reduction, const Distribution& processed, bool raw,
+                            Reduction reduction, const Distribution* processed, bool raw,
                             const RowOutput& out) {
   const uint64_t drawn = sort_key(row.logit(token), token);
   bool listed = false;
@@ -68,8 +75,8 @@ inline void write_row_modes(const Row& row, Workspace& work, float top, int64_t 
     listed = true;
     const bool by_mass = result.mode == kProcessed || (result.mode == kTempered && is_greedy(params));
     write_logprobs(
-        by_mass ? processed : row_distribution(row, work, top, raw ? 1.0 : params.temperature, reduction), work,
-        drawn, out.top_count, result);
+        by_mass ? *processed : row_distribution(row, work, top, raw ? 1.0 : params.temperature, reduction),
+        work, drawn, out.top_count, result);
   }
 }
 
@@ -82,7 +89,7 @@ inline bool wants(const RowOutput& out, bool raw) {
 
 // A row that is valid after its mask may be invalid before it: then it has no raw distribution.
 inline void write_raw_modes(const Logits& logits, const RowParams& params, Reduction reduction, Workspace& work,
-                            const Distribution& processed, const RowOutput& out) {
+                            const Distribution* processed, const RowOutput& out) {
   const Row row(logits, {});
   float top;
   if (scan_row(row, params, out.top_count, false, work, &top) == kOk) {
@@ -95,7 +102,7 @@ inline void write_raw_modes(const Logits& logits, const RowParams& params, Reduc
 }
 
 inline void write_modes(const Logits& logits, const RowParams& params, const KeptSet& kept, float top,
-                        const Distribution& processed, const RowOutput& out) {
+                        const Distribution* processed, const RowOutput& out) {
   const Row& row = kept.row;
   Workspace& work = kept.work;
   if (wants(out, false)) {
@@ -132,15 +139,20 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
     const int64_t token = first_token(row, work.block_max, top);
     for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = token;
     if (out.kept_count) *out.kept_count = 1;
-    write_modes(logits, params, kept, top, greedy_distribution(row, top, sort_key(top, token)), out);
+    const Distribution certain = greedy_distribution(row, top, sort_key(top, token));
+    write_modes(logits, params, kept, top, &certain, out);
     return kOk;
   }
   const Status drawn = draw_tokens(kept, params, out);
   if (drawn != kOk) return drawn;
   for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = clamp_token(row, out.tokens[i]);
-  if (out.mode_count == 0) return kOk;
+  if (!wants_processed(out)) {
+    write_modes(logits, params, kept, top, nullptr, out);
+    return kOk;
+  }
   compute_masses(kept);
-  write_modes(logits, params, kept, top, kept_distribution(kept), out);
+  const Distribution processed = kept_distribution(kept);
+  write_modes(logits, params, kept, top, &processed, out);
   return kOk;
 }
 
