@@ -11,10 +11,12 @@ import pytest
 
 from fastsample import Sampler, SamplingParams, sample
 from fastsample.api import sequences as api_sequences
-from fastsample.api.token_history import HISTORY, PlainTokenHistory
+from fastsample.api.token_history import PlainTokenHistory, history_class
 from tests.support.case_loop import CaseLoop, each
 from tests.support.engines import Engine
 from tests.support.histories import Sequences
+
+HISTORY = history_class()
 
 VOCABULARIES = (1, 17, 129, 700)
 
@@ -41,9 +43,9 @@ def test_long_schedules(seed: int) -> None:
 
 @each("seed", range(4))
 def test_schedules_without_the_compiled_module(seed: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(api_sequences, "HISTORY", PlainTokenHistory)
+    monkeypatch.setattr(api_sequences, "history_class", lambda: PlainTokenHistory)
     monkeypatch.setattr(api_sequences, "make_history", PlainTokenHistory)
-    monkeypatch.setattr("fastsample.api.batch.HISTORY", PlainTokenHistory)
+    monkeypatch.setattr("fastsample.api.batch.history_class", lambda: PlainTokenHistory)
     run_schedule(seed, 60, engine="reference")
 
 

@@ -14,7 +14,7 @@ from fastsample.params.parameters import MAX_POSITION
 from fastsample.params.table import PENALTIES
 
 from .sequences import Sequence
-from .token_history import HISTORY
+from .token_history import history_class
 
 
 class Batch:
@@ -65,4 +65,4 @@ class Batch:
 
     def append(self, tokens: NDArray[np.int64]) -> None:
         """Append a token to each output; -1 appends none."""
-        HISTORY.append_all(self.histories, tokens)
+        history_class().append_all(self.histories, tokens)

@@ -21,7 +21,7 @@ from fastsample.params.parameters import (
 )
 from fastsample.params.validation import per_row
 
-from .token_history import HISTORY, TokenHistory, make_history
+from .token_history import TokenHistory, history_class, make_history
 
 NO_TOKENS = array("q")
 
@@ -118,7 +118,7 @@ class Sequence:
             gaps.append((before, min(count, in_reach)))
             skipped += gaps[-1][1]
         kept = min(position - skipped, self._history.output_count)
-        HISTORY.truncate_all([self._history], [kept])
+        history_class().truncate_all([self._history], [kept])
         beyond = position - skipped - kept
         if beyond:
             gaps.append((kept, beyond))
@@ -228,7 +228,7 @@ class SequenceTable:
                     f"`tokens` must end before position 2**64, got {len(tokens)} from position "
                     f"{sequence.position} on (reset(position) goes back)"
                 )
-        HISTORY.extend_all([one._history for one in sequences], lists)
+        history_class().extend_all([one._history for one in sequences], lists)
 
     def rewind(self, n: int, ids: tuple[int, ...] | None) -> None:
         """Take back the last n tokens of each sequence."""
@@ -241,7 +241,7 @@ class SequenceTable:
                     f"{sequence._latest_count} (reset(position) goes back to any position)"
                 )
         histories = [one._history for one in sequences]
-        HISTORY.truncate_all(histories, [one.output_count - n for one in histories])
+        history_class().truncate_all(histories, [one.output_count - n for one in histories])
 
     def add(self, sequence: Sequence) -> int:
         """Add a sequence, under a number that none has had."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import cache
 from itertools import compress
 from typing import Any, Protocol
 
@@ -81,7 +82,13 @@ class PlainTokenHistory:
         list(map(array.__delitem__, [one._output for one in histories], ends))
 
 
-def _find_class() -> type[TokenHistory]:
+@cache
+def history_class() -> type[TokenHistory]:
+    """Return the class that sequences use: with counts where there is compiled code to read them.
+
+    The compiled code is loaded when it is first needed: where it cannot be, the import of the
+    package still works.
+    """
     try:
         from fastsample._native import TokenHistory as CompiledTokenHistory
     except ImportError:
@@ -89,10 +96,6 @@ def _find_class() -> type[TokenHistory]:
     return CompiledTokenHistory
 
 
-HISTORY: type[TokenHistory] = _find_class()
-"""The class that sequences use: with counts where there is compiled code to read them."""
-
-
 def make_history(prompt: array[int], output: array[int]) -> TokenHistory:
     """Make a history of tokens in arrays of type "q"."""
-    return HISTORY(prompt, output)  # type: ignore[call-arg]
+    return history_class()(prompt, output)  # type: ignore[call-arg]
