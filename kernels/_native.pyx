@@ -9,6 +9,7 @@ brief calls.
 
 import os
 import sys
+from time import perf_counter_ns as _perf_counter_ns
 
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
@@ -23,7 +24,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from libcpp.algorithm cimport adjacent_find, sort
 from libcpp.vector cimport vector
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from kernels cimport (
     CTokenHistory,

@@ -87,12 +87,6 @@ cdef enum:
     LATENCY_BUCKETS = (63 - LATENCY_BITS + 1) << LATENCY_BITS
 
 
-cdef int64_t _now() noexcept:
-    cdef timespec time
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return <int64_t>time.tv_sec * 1_000_000_000 + time.tv_nsec
-
-
 cdef void _record(int64_t* counts, int64_t* sums, int64_t took, int64_t tokens) noexcept:
     """What `Latency.record` does."""
     cdef int shift = 0

@@ -111,10 +111,9 @@ cdef class Step:
         self._is_bound = False
         self._sequences = sequences
 
-    def __call__(self, logits, at=None, sequences=None, mask=None, bias=None, bint is_checked=False,
-                 bint is_tensor=False):
+    def __call__(self, logits, at=None, sequences=None, mask=None, bias=None, int64_t started=0,
+                 bint is_checked=False, bint is_tensor=False):
         """Draw a token for each sequence, append them and return them; or None."""
-        cdef int64_t started = _now() if self._latency_sums else 0
         cdef Buffers buffers
         cdef Arguments arguments
         cdef SampleOutput output = SampleOutput()
@@ -131,9 +130,8 @@ cdef class Step:
         return result
 
     def sample(self, logits, at, sequences, mask, bias, logprobs, logprobs_mode, kept_count, on_invalid,
-               bint is_checked=False, bint is_tensor=False):
+               int64_t started=0, bint is_checked=False, bint is_tensor=False):
         """Draw like a call, and return a `SampleResult` without margins; or None."""
-        cdef int64_t started = _now() if self._latency_sums else 0
         cdef Buffers buffers
         cdef Arguments arguments
         cdef SampleOutput output = SampleOutput()
@@ -287,11 +285,12 @@ cdef class Step:
 
     cdef int _record(self, int64_t started) except -1:
         """Record the time of a call, and how many tokens it has drawn."""
-        cdef int64_t drawn = 0, b
+        cdef int64_t drawn = 0, took, b
         if self._latency_sums:
+            took = <int64_t>_perf_counter_ns() - started
             for b in range(<int64_t>self._tokens.size()):
                 drawn += self._tokens[b] >= 0
-            _record(self._latency_counts, self._latency_sums, _now() - started, drawn)
+            _record(self._latency_counts, self._latency_sums, took, drawn)
         return 0
 
 

@@ -30,6 +30,7 @@ class Step:
         sequences: Any = None,
         mask: Any = None,
         bias: Any = None,
+        started: int = 0,
         is_checked: bool = False,
         is_tensor: bool = False,
     ) -> Any: ...
@@ -44,6 +45,7 @@ class Step:
         logprobs_mode: Any,
         kept_count: Any,
         on_invalid: Any,
+        started: int = 0,
         is_checked: bool = False,
         is_tensor: bool = False,
     ) -> Any: ...

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from fastsample import Sampler, sample
 from tests.support.engines import Engine, native
+from tests.support.prepared_calls import ByDlpack
 from tests.support.sampler_steps import PARAMS, PENALISED, STEPS
 
 CALLS = 100_000
@@ -133,6 +135,33 @@ def test_a_copy_measures_for_itself(duplicate: Callable[[Sampler], Sampler]) -> 
     twin(STEPS[1])
     twin(STEPS[2])
     assert (sampler.latency.count, twin.latency.count) == (1, 2)
+
+
+class SlowByDlpack(ByDlpack):
+    """Logits whose memory takes a while to get."""
+
+    SECONDS = 0.02
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        time.sleep(self.SECONDS)
+        return super().__dlpack__(**keywords)
+
+
+@pytest.mark.parametrize("name", ["call", "sample", "sample with margins"])
+def test_a_call_is_measured_from_its_start(engine: Engine, name: str) -> None:
+    """The compiled step declines such logits at first: what it took until then counts too."""
+    sampler, logits = measured(engine), SlowByDlpack(STEPS[0])
+    sampler(STEPS[0])
+    sampler.latency.reset()
+    calls: dict[str, Callable[[], object]] = {
+        "call": lambda: sampler(logits),
+        "sample": lambda: sampler.sample(logits, logprobs=1),
+        "sample with margins": lambda: sampler.sample(logits, margin=True),
+    }
+    before = time.perf_counter_ns()
+    calls[name]()
+    outside = time.perf_counter_ns() - before
+    assert SlowByDlpack.SECONDS * 1e9 <= sampler.latency.max <= outside
 
 
 def test_nothing_is_measured_by_default() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from fastsample import Latency, Sampler, info
 from fastsample.cli import bench as bench_module
 from fastsample.cli import interleave
 from fastsample.cli.app import app
+from fastsample.cli.interleave import Sweep
 
 ROWS = np.random.default_rng(2).standard_normal((5, 600)).astype(np.float32) * 3
 
@@ -36,6 +38,8 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "load_average", lambda: 0.1)
+    monkeypatch.setattr(bench_module, "COLD_CALLS", 2)
+    monkeypatch.setattr(bench_module, "Sweep", partial(Sweep, megabytes=1))
 
 
 def run(*arguments: Any) -> Any:
@@ -58,12 +62,48 @@ def test_it_prints_percentiles_of_all_three(file: Path) -> None:
         "time(s) after a warm-up pass; fastsample, np.max and np.argmax interleaved, then the NumPy"
         in " ".join(result.stdout.split())
     )
+    assert re.search(
+        r"^us, hot +mean .* max +p50 x np.max +cold p50 +cold p99 *$", result.stdout, re.M
+    )
     for name in ("fastsample", "np.argmax", "NumPy baseline", "np.max"):
         (line,) = re.findall(rf"^{name} +(\d.*)$", result.stdout, re.MULTILINE)
-        mean, p50, p90, p99, most, in_max = map(float, line.split())
+        mean, p50, p90, p99, most, in_max, cold_p50, cold_p99 = map(float, line.split())
         assert 0 < p50 <= p90 <= p99 <= most and 0 < mean <= most
-        assert in_max > 0
+        assert in_max > 0 and 0 < cold_p50 <= cold_p99
     assert in_max == 1
+
+
+@pytest.mark.parametrize(("option", "other"), [("--hot", "cold"), ("--cold", "hot")])
+def test_one_state_alone(file: Path, tmp_path: Path, option: str, other: str) -> None:
+    state, path = option.strip("-"), tmp_path / "figures.json"
+    result = run(file, "--repeat", 1, option, "--json", path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.search(rf"^us, {state} +mean .* p50 x np.max *$", result.stdout, re.MULTILINE)
+    assert f"\n{state}: 5 row(s) of 600 logits" in result.stdout
+    assert f"distribution of {state} times" in result.stdout and f"{other}:" not in result.stdout
+    assert json.loads(path.read_text(encoding="utf-8"))["nanoseconds"].keys() == {state}
+
+
+def test_cold_calls_follow_a_sweep_and_a_round_that_is_not_counted(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    class Watched(Sweep):
+        def __call__(self) -> np.ndarray:
+            seen.append("sweep")
+            return super().__call__()
+
+    def draw(row: np.ndarray) -> None:
+        assert any(np.array_equal(row, one) for one in ROWS)
+        seen.append("draw")
+
+    monkeypatch.setattr(bench_module, "Sweep", partial(Watched, megabytes=1))
+    monkeypatch.setattr(bench_module, "Sampler", lambda *_, **__: draw)
+    run(file, "--cold", "--no-baseline")
+    assert [one for one in seen if one == "sweep"] == ["sweep"] * 3 * (1 + 2)
+    places = [i for i, one in enumerate(seen) if one == "draw"]
+    assert len(places) == 1 + 2 and all(seen[i - 1] == "sweep" for i in places)
 
 
 @pytest.mark.parametrize("reduction", ["exact", "fixed", "fast"])
@@ -103,10 +143,17 @@ def test_json_holds_every_figure(file: Path, tmp_path: Path) -> None:
     assert [found[name] for name in facts] == [str(file), 5, 600, "float32", 1, 3, None, False]
     assert found["load_average"] == 0.1
     assert {"isa", "python", "numpy", "machine"} <= found.keys()
-    assert found["nanoseconds"].keys() == {"fastsample", "NumPy baseline", "np.max", "np.argmax"}
-    for times in found["nanoseconds"].values():
+    assert found["nanoseconds"].keys() == {"hot", "cold"}
+    names = {"fastsample", "NumPy baseline", "np.max", "np.argmax"}
+    assert all(of_state.keys() == names for of_state in found["nanoseconds"].values())
+    all_times = [
+        (times, count)
+        for state, count in (("hot", 15), ("cold", 2))
+        for times in found["nanoseconds"][state].values()
+    ]
+    for times, count in all_times:
         counts, edges = times["histogram"]["counts"], times["histogram"]["edges"]
-        assert times["count"] == sum(counts) == 15
+        assert times["count"] == sum(counts) == count
         assert len(edges) == len(counts) + 1
         assert edges[0] <= times["p50"] <= times["p90"] <= times["p99"] <= times["max"]
         assert times["mean"] > 0
@@ -135,7 +182,7 @@ def test_a_figure_describes_its_measurement(
     )
     assert run(file, *options, "--svg", file.parent / "a.svg").exit_code == 0
     settings, conditions = captions[0].splitlines()
-    assert settings == "temperature 1.0, draw race, V = 600"
+    assert settings == "temperature 1.0, draw race, V = 600, hot"
     busy = ", BUSY: load average 0.51" if load > 0.5 else ""
     assert conditions == f"4 row(s) of float32, 2 per call, baseline, A processor{busy}"
 
@@ -154,7 +201,7 @@ def test_without_the_baseline(file: Path, tmp_path: Path, monkeypatch: pytest.Mo
     result = run(file, "--repeat", 1, "--no-baseline", "--json", tmp_path / "a.json")
     assert (result.exit_code, "NumPy baseline" in result.stdout) == (0, False)
     found = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
-    assert found["nanoseconds"].keys() == {"fastsample", "np.max", "np.argmax"}
+    assert found["nanoseconds"]["cold"].keys() == {"fastsample", "np.max", "np.argmax"}
 
 
 def test_a_stage_that_the_baseline_lacks(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,8 +280,9 @@ def test_a_batch_is_one_call_and_its_time_that_of_a_token(
     assert "4 row(s) of 600 logits (float32, 0.0 MB), 2 per call" in result.stdout
     found = json.loads(path.read_text(encoding="utf-8"))
     assert (found["rows"], found["batch"]) == (4, 2)
-    for times in found["nanoseconds"].values():
-        assert (times["count"], times["mean"]) == (6, 5)
+    for state, count in (("hot", 6), ("cold", 2)):
+        for times in found["nanoseconds"][state].values():
+            assert (times["count"], times["mean"]) == (count, 5)
 
 
 def test_each_contender_gets_the_rows_of_a_batch(
@@ -250,7 +298,7 @@ def test_each_contender_gets_the_rows_of_a_batch(
         return {name: Latency() for name in calls}
 
     monkeypatch.setattr(bench_module, "time_interleaved", time_interleaved)
-    run(file, "--batch", 2)
+    run(file, "--batch", 2, "--hot")
     assert seen == {
         "fastsample": {((2, 2, 600), "float16", 2)},
         "np.max": {((2, 2, 600), "float16", 2)},

@@ -13,7 +13,7 @@ import pytest
 from fastsample import Latency
 from fastsample.api.info import cpu_name
 from fastsample.cli import interleave
-from fastsample.cli.interleave import load_average, time_interleaved, time_pass
+from fastsample.cli.interleave import Sweep, load_average, time_after, time_interleaved, time_pass
 
 ROWS = np.arange(8, dtype=np.float32)[:, np.newaxis]
 
@@ -66,6 +66,37 @@ def test_the_time_of_a_call_is_shared_by_its_tokens(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(interleave.time, "perf_counter_ns", lambda: next(ticks))
     found = time_interleaved({"a": np.max}, ROWS.reshape(4, 2, 1), repeat=1, tokens=2)["a"]
     assert (found.count, found.mean) == (4, 50)
+
+
+def test_a_step_comes_before_each_call_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str]] = []
+    now = [0]
+
+    def step(name: str) -> str:
+        now[0] += 1_000
+        seen.append(("step", name))
+        return name
+
+    def call(item: str) -> None:
+        now[0] += 10
+        seen.append(("call", item))
+
+    monkeypatch.setattr(interleave.time, "perf_counter_ns", lambda: now[0])
+    found = time_after(step, dict.fromkeys("abcd", call), repeat=5, tokens=2)
+    assert seen[::2] == [("step", name) for _, name in seen[1::2]]
+    rounds = ["".join(name for _, name in seen[i : i + 8 : 2]) for i in range(0, 40, 8)]
+    assert [sorted(one) for one in rounds] == [list("abcd")] * 5 and len(set(rounds)) > 2
+    assert {(one.count, one.max) for one in found.values()} == {(5, 5.0)}
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (3, 2, 7)])
+def test_a_sweep_writes_the_next_row_into_the_same_memory(shape: tuple[int, ...]) -> None:
+    rows = np.random.default_rng(1).normal(size=shape).astype(np.float16)
+    sweep = Sweep(rows, megabytes=1)
+    first = sweep()
+    for i in (1, 2, 0, 1):
+        assert sweep() is first and np.array_equal(first, rows[i]) and first.dtype == rows.dtype
+    assert sweep._memory.nbytes == 2**20
 
 
 def test_the_processor_has_a_name(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Sampler:
     valid_vocab : int, optional
         As in `sample`, for all calls.
     measure : bool
-        Whether to record the time of every call in `latency`, which costs at most 60 ns per call.
+        Whether to record the time of every call in `latency`, which takes about 0.1 us per call.
     reduction : {"exact", "fixed", "fast"}
         As in `sample`, for all calls.
     engine, isa, n_threads
@@ -247,17 +247,17 @@ class Sampler:
         RuntimeError
             The sampler is in use.
         """
+        started = 0 if self._latency is None else perf_counter_ns()
         step = self._step
         if step is not None:
-            drawn = step(logits, at, sequences, mask, bias)
+            drawn = step(logits, at, sequences, mask, bias, started)
             if drawn is not None:
                 return drawn
             memory, torch = memory_of_logits(logits)
             if memory is not logits:
-                drawn = step(memory, at, sequences, mask, bias, True, torch)
+                drawn = step(memory, at, sequences, mask, bias, started, True, torch)
                 if drawn is not None:
                     return drawn
-        started = perf_counter_ns()
         rows = as_rows(logits, self._valid_vocab, at)
         output = SampleOutput.empty(len(rows.values))
         self._draw(started, rows, sequences, mask, bias, output)
@@ -303,9 +303,10 @@ class Sampler:
         >>> result.top_tokens, result.top_logprobs.round(3)
         (array([0, 1]), array([-1.386, -1.386]))
         """
+        started = 0 if self._latency is None else perf_counter_ns()
         step = self._step
         if step is not None and margin is False:
-            details = (logprobs, logprobs_mode, kept_count, on_invalid)
+            details = (logprobs, logprobs_mode, kept_count, on_invalid, started)
             result: SampleResult | None = step.sample(logits, at, sequences, mask, bias, *details)
             if result is not None:
                 return result
@@ -315,7 +316,6 @@ class Sampler:
                 result = step.sample(*arguments, True, torch)
                 if result is not None:
                     return result
-        started = perf_counter_ns()
         rows = as_rows(logits, self._valid_vocab, at)
         logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
         marks_invalid = invalid_mask(on_invalid, 0) is not None

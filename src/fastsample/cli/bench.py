@@ -1,4 +1,8 @@
-"""`fastsample bench`: time per token on your own rows, next to NumPy's passes and a baseline."""
+"""`fastsample bench`: time per token on your own rows, next to NumPy's passes and a baseline.
+
+Hot and cold: one call after the other, and each call after the caches were swept and its row was
+written anew, which is nearer to what it costs after a model's step.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +25,20 @@ from fastsample import Latency, Sampler, SamplingParams, info, sample
 from .baseline import STAGES as BASELINE_STAGES
 from .baseline import BaselineSampler
 from .files import naming, read_rows
-from .interleave import QUIET, Call, load_average, time_interleaved
+from .interleave import QUIET, SWEPT, Call, Sweep, load_average, time_after, time_interleaved
 from .options import LogitsFile, describe, sampling_options, stage_values, stages_in_use
 from .plots import draw_latencies, require_matplotlib, shares
 from .tables import label, make_table, number
 
 OURS, BASELINE, MAXIMUM, ARGMAX = "fastsample", "NumPy baseline", "np.max", "np.argmax"
+HOT, COLD = STATES = ("hot", "cold")
 TIMES = ("mean", "p50", "p90", "p99", "max")
+TIMES_OF_OTHERS = ("p50", "p99")
 BARS, BAR_WIDTH = 18, 20
+COLD_CALLS = 100
+"""How many cold calls are timed at most: each needs a sweep, of some milliseconds."""
+
+Latencies = Mapping[str, Latency]
 FLOAT16_NOTE = f"{MAXIMUM} is slow on float16, so the ratios are too low: compare microseconds"
 
 
@@ -43,6 +53,7 @@ class Run:
     isa: str | None
     n_threads: int | None
     reduction: str
+    states: tuple[str, ...]
     load: float
     rows: NDArray[Any]
 
@@ -51,6 +62,13 @@ class Run:
         draw = f", draw {self.draw}" if self.params.temperature > 0 else ""
         mode = "" if self.reduction == "exact" else f", reduction {self.reduction}"
         return f"{describe(self.params)}{draw}{mode}"
+
+    @property
+    def items(self) -> NDArray[Any]:
+        """What a call gets: rows of shape (V,), or batches of shape (B, V)."""
+        return (
+            self.rows if self.batch == 1 else self.rows.reshape(-1, self.batch, self.rows.shape[1])
+        )
 
     @property
     def draw(self) -> str:
@@ -93,6 +111,14 @@ def bench(
     no_baseline: Annotated[
         bool, typer.Option("--no-baseline", help="Skip the NumPy baseline, which takes longest.")
     ] = False,
+    cold: Annotated[
+        bool | None,
+        typer.Option(
+            "--cold/--hot",
+            help=f"Time only cold calls, each after {SWEPT} MB were read and the row was written "
+            "anew, or only hot ones; both by default.",
+        ),
+    ] = None,
     svg: Annotated[Path | None, typer.Option(help="Write the histogram to this SVG file.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the histogram to this PNG file.")] = None,
     json_file: Annotated[
@@ -112,7 +138,8 @@ def bench(
             "row is never split (give --batch, or leave --threads out)"
         )
     rows = read_full_batches(file, batch)
-    run = Run(file, params, repeat, batch, isa, threads, reduction, load_average(), rows)
+    states = STATES if cold is None else (COLD if cold else HOT,)
+    run = Run(file, params, repeat, batch, isa, threads, reduction, states, load_average(), rows)
     latencies = measure(run, not no_baseline)
     # Files are written first: a pipe that breaks during printing must not lose the results.
     if json_file is not None:
@@ -122,7 +149,7 @@ def bench(
             )
     for kind, path in figures.items():
         with naming(path):
-            draw_latencies(latencies, caption(run), {kind: path})
+            draw_latencies(latencies[states[0]], caption(run), {kind: path})
     report(Console(), run, latencies)
 
 
@@ -142,25 +169,49 @@ def check_outputs(file: Path, paths: Mapping[str, Path | None]) -> None:
         taken[path.resolve()] = f"the file of {option}"
 
 
-def measure(run: Run, with_baseline: bool) -> dict[str, Latency]:
-    """Time a draw, `np.max` and `np.argmax` interleaved, then the NumPy baseline alone.
+def measure(run: Run, with_baseline: bool) -> dict[str, Latencies]:
+    """Time a draw, `np.max`, `np.argmax` and the NumPy baseline: latencies by state and name."""
+    sample(run.rows, temperature=0)  # raises for the first row that is invalid, and names it
+    calls: dict[str, Call] = {
+        OURS: Sampler(
+            run.params, isa=run.isa, n_threads=run.n_threads, reduction=run.reduction, seed=0
+        )
+    }
+    numpy_calls = ((MAXIMUM, np.max), (ARGMAX, np.argmax))
+    calls |= {name: by_row(call, run.batch) for name, call in numpy_calls}
+    baseline: dict[str, Call] = {}
+    if with_baseline and not run.missing_in_baseline:
+        baseline[BASELINE] = by_row(BaselineSampler(replace(run.params, seed=0)), run.batch)
+    time_in = {HOT: time_hot, COLD: time_cold}
+    return {state: time_in[state](run, calls, baseline) for state in run.states}
+
+
+def time_hot(run: Run, calls: Mapping[str, Call], baseline: Mapping[str, Call]) -> Latencies:
+    """Time the calls interleaved, then the NumPy baseline alone.
 
     The baseline's sort of the row evicts caches, which no call in a loop without it would find.
     """
-    rows, batch = run.rows, run.batch
-    sampler = Sampler(
-        run.params, isa=run.isa, n_threads=run.n_threads, reduction=run.reduction, seed=0
-    )
-    sample(rows, temperature=0)  # raises for the first row that is invalid, and names it
-    items = rows if batch == 1 else rows.reshape(-1, batch, rows.shape[1])
-    calls: dict[str, Call] = {OURS: sampler}
-    calls |= {name: by_row(call, batch) for name, call in ((MAXIMUM, np.max), (ARGMAX, np.argmax))}
-    latencies = time_interleaved(calls, items, run.repeat, batch)
-    if with_baseline and not run.missing_in_baseline:
-        baseline = {BASELINE: by_row(BaselineSampler(replace(run.params, seed=0)), batch)}
-        float32_items = items.astype(np.float32, copy=False)
-        latencies |= time_interleaved(baseline, float32_items, run.repeat, batch)
+    latencies = time_interleaved(calls, run.items, run.repeat, run.batch)
+    if baseline:
+        items = run.items.astype(np.float32, copy=False)
+        latencies |= time_interleaved(baseline, items, run.repeat, run.batch)
     return latencies
+
+
+def time_cold(run: Run, calls: Mapping[str, Call], baseline: Mapping[str, Call]) -> Latencies:
+    """Time each call after a sweep, in random order; a first round is not counted."""
+    sweep = Sweep(run.items)
+    float32 = Sweep(run.items.astype(np.float32, copy=False)) if baseline else sweep
+    repeat = min(run.repeat * len(run.items), COLD_CALLS)
+    found: Latencies = {}
+    for rounds in (1, repeat):
+        found = time_after(
+            lambda name: (float32 if name in baseline else sweep)(),
+            {**calls, **baseline},
+            rounds,
+            run.batch,
+        )
+    return found
 
 
 def read_full_batches(file: Path, batch: int) -> NDArray[Any]:
@@ -178,7 +229,7 @@ def by_row(call: Call, batch: int) -> Call:
     return call if batch == 1 else lambda rows: [call(row) for row in rows]
 
 
-def report(console: Console, run: Run, latencies: Mapping[str, Latency]) -> None:
+def report(console: Console, run: Run, latencies: Mapping[str, Latencies]) -> None:
     """Print the times, the histogram and the conditions of the measurement."""
     if run.load > QUIET:
         typer.echo(
@@ -186,18 +237,37 @@ def report(console: Console, run: Run, latencies: Mapping[str, Latency]) -> None
             "nothing else runs",
             err=True,
         )
+    first = latencies[run.states[0]]
+    for line in conditions(run, BASELINE in first):
+        console.print(Text(line))
+    console.print(latency_table(latencies))
+    console.print(
+        Text(f"distribution of {run.states[0]} times per token; a full bar is half of all calls")
+    )
+    shown = {name: latency for name, latency in first.items() if name != ARGMAX}
+    console.print(histogram(shown, "#" if console.options.ascii_only else "█"))
+
+
+def conditions(run: Run, has_baseline: bool) -> list[str]:
+    """Describe what was measured, how and where."""
     count, vocabulary = run.rows.shape
     threads = "default threads" if run.n_threads is None else f"{run.n_threads} thread(s)"
     baseline = (
-        f", then the {BASELINE}, which sorts the row if a filter is on"
-        if BASELINE in latencies
-        else ""
+        f", then the {BASELINE}, which sorts the row if a filter is on" if has_baseline else ""
     )
+    rows = (
+        f"{count} row(s) of {vocabulary:,} logits ({run.rows.dtype}, {run.rows.nbytes / 1e6:.1f} "
+        f"MB), {run.batch} per call"
+    )
+    how = {
+        HOT: f"hot: {rows}, each {run.repeat} time(s) after a warm-up pass; {OURS}, {MAXIMUM} and "
+        f"{ARGMAX} interleaved{baseline}",
+        COLD: f"cold: {rows}, each call after {SWEPT} MB were read and the row was written anew, "
+        f"at most {COLD_CALLS} calls, in random order",
+    }
     lines = [
         str(run),
-        f"{count} row(s) of {vocabulary:,} logits ({run.rows.dtype}, {run.rows.nbytes / 1e6:.1f} "
-        f"MB), {run.batch} per call, each {run.repeat} time(s) after a warm-up pass; {OURS}, "
-        f"{MAXIMUM} and {ARGMAX} interleaved{baseline}",
+        *(how[state] for state in run.states),
         f"{run.isa_in_use}, {threads}, {info()['cpu']}, numpy {np.__version__}, "
         f"load average {run.load:.2f}",
     ]
@@ -205,12 +275,7 @@ def report(console: Console, run: Run, latencies: Mapping[str, Latency]) -> None
         lines.append(f"no {BASELINE}: it does not have {', '.join(missing)}")
     if run.rows.dtype == np.float16:
         lines.append(FLOAT16_NOTE)
-    for line in lines:
-        console.print(Text(line))
-    console.print(latency_table(latencies))
-    console.print(Text("distribution of times per token; a full bar is half of all calls"))
-    shown = {name: latency for name, latency in latencies.items() if name != ARGMAX}
-    console.print(histogram(shown, "#" if console.options.ascii_only else "█"))
+    return lines
 
 
 def caption(run: Run) -> str:
@@ -219,18 +284,31 @@ def caption(run: Run) -> str:
     busy = f", BUSY: load average {run.load:.2f}" if run.load > QUIET else ""
     batch = f", {run.batch} per call" if run.batch > 1 else ""
     return (
-        f"{run}, V = {vocabulary:,}\n"
+        f"{run}, V = {vocabulary:,}, {run.states[0]}\n"
         f"{count} row(s) of {run.rows.dtype}{batch}, {run.isa_in_use}, {info()['cpu']}{busy}"
     )
 
 
-def latency_table(latencies: Mapping[str, Latency]) -> Table:
-    """Format mean and percentiles in microseconds, and medians as multiples of `np.max`'s."""
-    grid = make_table(label("us per token"), *map(number, (*TIMES, f"p50 x {MAXIMUM}")))
-    for name, latency in latencies.items():
-        times = (f"{getattr(latency, time) / 1e3:.1f}" for time in TIMES)
-        grid.add_row(name, *times, f"{latency.p50 / latencies[MAXIMUM].p50:.2f}")
+def latency_table(latencies: Mapping[str, Latencies]) -> Table:
+    """Format mean and percentiles in microseconds, and medians as multiples of `np.max`'s.
+
+    All of them for the first state; of the other one, the median and p99.
+    """
+    first, *others = latencies
+    heads = [*TIMES, f"p50 x {MAXIMUM}"]
+    heads += [f"{state} {time}" for state in others for time in TIMES_OF_OTHERS]
+    grid = make_table(label(f"us, {first}"), *map(number, heads))
+    for name, latency in latencies[first].items():
+        times = [getattr(latency, time) for time in TIMES]
+        rest = [getattr(latencies[s][name], time) for s in others for time in TIMES_OF_OTHERS]
+        ratio = f"{latency.p50 / latencies[first][MAXIMUM].p50:.2f}"
+        grid.add_row(name, *map(microseconds, times), ratio, *map(microseconds, rest))
     return grid
+
+
+def microseconds(nanoseconds: float) -> str:
+    """Format a time."""
+    return f"{nanoseconds / 1e3:.1f}"
 
 
 def histogram(latencies: Mapping[str, Latency], mark: str) -> Table:
@@ -248,7 +326,7 @@ def bar(share: float, mark: str) -> str:
     return mark * min(int(np.ceil(2 * share * BAR_WIDTH)), BAR_WIDTH)
 
 
-def as_json(run: Run, latencies: Mapping[str, Latency]) -> dict[str, Any]:
+def as_json(run: Run, latencies: Mapping[str, Latencies]) -> dict[str, Any]:
     """Return all results and conditions; times in nanoseconds."""
     return {
         "file": str(run.file),
@@ -267,7 +345,10 @@ def as_json(run: Run, latencies: Mapping[str, Latency]) -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": info(),
-        "nanoseconds": {name: times_of(latency) for name, latency in latencies.items()},
+        "nanoseconds": {
+            state: {name: times_of(latency) for name, latency in of_state.items()}
+            for state, of_state in latencies.items()
+        },
     }
 
 

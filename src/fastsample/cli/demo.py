@@ -12,7 +12,7 @@ from rich.text import Text
 from fastsample import Latency, Sampler, SamplingParams
 from fastsample import info as installation
 
-from .bench import latency_table
+from .bench import HOT, latency_table
 from .files import demo_origins, demo_rows, demo_texts
 from .info import print_info
 from .interleave import Call, time_interleaved, time_pass
@@ -39,7 +39,7 @@ def demo() -> None:
         print_candidates(console, rows[row], USUAL, 8, texts, drawn)
     title = f"microseconds per token on this machine, {rows.shape[1]:,} logits per row"
     console.rule(Text(title), align="left")
-    console.print(latency_table(measure(rows)))
+    console.print(latency_table({HOT: measure(rows)}))
     console.print("Rows and code are in the cache; expect more in a model's loop.")
     console.rule(Text("this installation"), align="left")
     print_info(console, facts)

@@ -170,6 +170,7 @@ class Step(Protocol):
         sequences: Any = None,
         mask: Any = None,
         bias: Any = None,
+        started: int = 0,
         is_checked: bool = False,
         is_tensor: bool = False,
     ) -> Any:
@@ -178,7 +179,8 @@ class Step(Protocol):
         None where it declines: the general path returns the same, or raises the error. Nothing has
         changed then. Without `is_checked`, logits are declined but for plain arrays and tensors;
         with it they are memory that `inputs.logits.memory_of_logits` has found, of a tensor where
-        `is_tensor` is True.
+        `is_tensor` is True. `started` is when the call of a sampler that measures began, by
+        `time.perf_counter_ns`.
         """
 
     def sample(
@@ -192,6 +194,7 @@ class Step(Protocol):
         logprobs_mode: Any,
         kept_count: Any,
         on_invalid: Any,
+        started: int = 0,
         is_checked: bool = False,
         is_tensor: bool = False,
     ) -> Any:
