@@ -175,7 +175,9 @@ cdef bint _find_mask(Buffers& buffers, mask, Arguments& arguments) except -1:
     if not (is_bits or array.kind == BOOL) or not 0 <= last <= 1:
         return False
     cdef int64_t count = array.shape[last]
-    if not 1 <= count <= ((arguments.columns + 31) // 32 if is_bits else arguments.columns):
+    # Whether a bool mask may be shorter is for the general path to say.
+    cdef int64_t least = 1 if is_bits else arguments.batch.vocabulary
+    if not least <= count <= ((arguments.columns + 31) // 32 if is_bits else arguments.columns):
         return False
     if count > 1 and array.strides[last] != array.itemsize:
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.support.error_cases import (
     latency,
     logits,
     logits_processors,
+    masks,
     parameters,
     reduce_sum,
     sequences,
@@ -40,6 +42,8 @@ except ModuleNotFoundError:
 pytestmark = pytest.mark.smoke
 
 PACKAGE = Path(fastsample.__file__).parent
+NOT_FOLLOWED = Path(parameters.__file__).parent / "not_followed.txt"
+"""The parts of the cases without a call that follows their hint."""
 KERNELS = Path(__file__).parents[2] / "kernels"
 OUT_OF_REACH: set[str] = {
     *(() if torch_tensors else ("memory_of_tensor", "require_cpu")),
@@ -55,6 +59,7 @@ PUBLIC_TABLES = (
     parameters,
     logits,
     logits_processors,
+    masks,
     sequences,
     softmax,
     latency,
@@ -101,6 +106,24 @@ def test_public_messages_end_with_a_hint(errors: list[Exception | None]) -> None
         for case, error in zip(PUBLIC_CASES, errors, strict=False):
             with cases.case(case.part):
                 assert str(error).endswith(")") or "usable here: " in str(error)
+
+
+def test_every_hint_leads_where_it_says(errors: list[Exception | None]) -> None:
+    with CaseLoop() as cases:
+        for case, error in zip(PUBLIC_CASES, errors, strict=False):
+            if case.mended is not None:
+                with cases.case((case.part, case.mended.hint)):
+                    assert case.mended.hint in str(error)
+                    assert case.mended.call() == case.mended.tokens
+
+
+def test_cases_whose_hint_is_not_followed_are_listed() -> None:
+    """A new case comes with the call that follows its hint, or in the list of those without."""
+    listed = Counter(NOT_FOLLOWED.read_text(encoding="utf-8").splitlines())
+    found = Counter(case.part for case in PUBLIC_CASES if case.mended is None)
+    assert found - listed == Counter()
+    if torch_tensors and triton_engine:
+        assert listed - found == Counter()
 
 
 # ---------------------------------------------------------------- every raise has a case

@@ -205,6 +205,7 @@ def mixture(rng: Rng, request: SampleRequest) -> dict[str, Any]:
         },
         **{name: named.get(scope, scope) for name, scope in zip(SCOPES, scopes, strict=True)},
         "mask": lists.mask,
+        "short_mask": "ban",
         "prompt": lists.prompt,
         "output": lists.output,
         "bias": None if lists.bias is None else (lists.bias_tokens, lists.bias),

@@ -55,13 +55,13 @@ class Batch:
                 )
             self.plan["position"][b] = position
 
-    def processors(self, rows: Rows, mask: Any, bias: Any) -> LogitsProcessors | None:
+    def processors(self, rows: Rows, **given: Any) -> LogitsProcessors | None:
         """Check a call's mask and bias, and add the tokens where a penalty reads them."""
         if not self.has_penalties:
-            return make_logits_processors(rows, mask=mask, bias=bias)
+            return make_logits_processors(rows, **given)
         prompts = [one.prompt_array() for one in self.histories]
         outputs = [one.output_array() for one in self.histories]
-        return make_logits_processors(rows, mask=mask, bias=bias, prompt=prompts, output=outputs)
+        return make_logits_processors(rows, **given, prompt=prompts, output=outputs)
 
     def append(self, tokens: NDArray[np.int64]) -> None:
         """Append a token to each output; -1 appends none."""

@@ -35,6 +35,7 @@ from fastsample.engines.torch.penalties import TensorProcessors
 from fastsample.engines.torch.prepare_params import FIXED
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import make_logits_processors
+from fastsample.inputs.mask import is_short_allowed
 from fastsample.inputs.torch import (
     as_tensor_rows,
     check_bias,
@@ -153,7 +154,8 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
         tensors[name], found = check_range(_PARAMETERS[name], value, stages, draws)
         bad += [] if found is None else [found]
     fields = {name: arguments[name] for name in LogitsProcessors._fields}
-    processors, found = _processors(rows, fields, scopes_of(plan))
+    allow_short = is_short_allowed(arguments["short_mask"])
+    processors, found = _processors(rows, fields, scopes_of(plan), allow_short)
     bad += found
     chain = tuple(STAGES[code - 1] for codes in plan["stages"][:1].tolist() for code in codes)
     names, host = (*FIXED, *chain), numbers_of(plan)
@@ -258,14 +260,15 @@ def _columns(
 
 
 def _processors(
-    rows: Rows, values: dict[str, Any], scopes: tuple[int, ...]
+    rows: Rows, values: dict[str, Any], scopes: tuple[int, ...], allow_short_mask: bool
 ) -> tuple[TensorProcessors, list[Tensor]]:
     """The logits processors on the device of the logits, and marks of rows they are bad for."""
     device = rows.values.device
     tensors = {name: value for name, value in values.items() if has_tensors(name, value)}
     host = {name: value for name, value in values.items() if name not in tensors}
     n_rows = 0 if all(value is None for value in host.values()) else int(rows.values.shape[0])
-    processors = processors_of(make_logits_processors(rows, **host), np.arange(n_rows), scopes)
+    of_host = make_logits_processors(rows, **host, allow_short_mask=allow_short_mask)
+    processors = processors_of(of_host, np.arange(n_rows), scopes)
     fields: dict[str, Any] = {
         name: part if part is None or name == "scopes" else part.to(device, non_blocking=True)
         for name, part in processors._asdict().items()
@@ -273,7 +276,9 @@ def _processors(
     bad = []
     for name, value in tensors.items():
         if name == "mask":
-            fields[name] = check_mask(value, rows).to(device, non_blocking=True)
+            fields[name] = check_mask(value, rows, allow_short=allow_short_mask).to(
+                device, non_blocking=True
+            )
             continue
         if name == "bias":
             fields["bias_tokens"], fields["bias"], found = check_bias(value, rows)

@@ -14,6 +14,7 @@ from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.inputs.arrays import dtype_of, in_type_of, is_tensor, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
+from fastsample.inputs.mask import is_short_allowed
 from fastsample.params.table import DRAW, STAGES
 
 from .result import as_caller_array, check_out, require_valid_rows
@@ -74,6 +75,7 @@ def kept_set(
     top_n_sigma: ArrayLike = 0.0,
     top_a: ArrayLike = 0.0,
     mask: Any = None,
+    short_mask: str = "raise",
     bias: Any = None,
     prompt: Any = None,
     output: Any = None,
@@ -102,7 +104,7 @@ def kept_set(
     repetition_scope, frequency_scope, presence_scope : str or int
     stages : tuple of str
         As in `SamplingParams`. At temperature 0 only the top token is kept.
-    mask, bias, prompt, output, valid_vocab, engine, isa, n_threads
+    mask, short_mask, bias, prompt, output, valid_vocab, engine, isa, n_threads
         As in `sample`.
 
     Returns
@@ -142,6 +144,7 @@ def filter_logits(
     top_n_sigma: ArrayLike = 0.0,
     top_a: ArrayLike = 0.0,
     mask: Any = None,
+    short_mask: str = "raise",
     bias: Any = None,
     prompt: Any = None,
     output: Any = None,
@@ -167,7 +170,8 @@ def filter_logits(
         As in `sample`. Modified only if `out` shares its memory.
     temperature, top_k, top_p, min_p, min_keep, typical_p, epsilon_cutoff, top_n_sigma, top_a,
     repetition_penalty, frequency_penalty, presence_penalty, repetition_scope, frequency_scope,
-    presence_scope, stages, mask, bias, prompt, output, valid_vocab, engine, isa, n_threads
+    presence_scope, stages, mask, short_mask, bias, prompt, output, valid_vocab, engine, isa,
+    n_threads
         As in `kept_set`. The temperature affects which tokens are kept; the returned logits are
         not divided by it. Columns past `valid_vocab` become -inf.
     out : array or tensor of the kind, dtype and shape of `logits`, optional
@@ -215,7 +219,8 @@ def _filter(rows: Rows, arguments: dict[str, Any]) -> KeptSets:
     params = {name: arguments[name] for name in (*CHOICES, "stages") if name != DRAW.name}
     plan = make_plan(len(rows.values), **params)
     fields = {name: arguments[name] for name in LogitsProcessors._fields}
-    processors = make_logits_processors(rows, **fields)
+    allow_short = is_short_allowed(arguments["short_mask"])
+    processors = make_logits_processors(rows, **fields, allow_short_mask=allow_short)
     options = [arguments[name] for name in ("engine", "isa", "n_threads")]
     return find_kept_sets(rows, plan, processors, *options)
 

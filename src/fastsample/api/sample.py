@@ -15,6 +15,7 @@ from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
 from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, take_steps
 from fastsample.inputs.logits_processors import make_logits_processors
+from fastsample.inputs.mask import is_short_allowed
 from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
 from fastsample.params.validation import check_reduction
@@ -48,6 +49,7 @@ def sample(
     n: int | None = None,
     at: Any = None,
     mask: Any = None,
+    short_mask: str = "raise",
     bias: Any = None,
     prompt: Any = None,
     output: Any = None,
@@ -103,8 +105,11 @@ def sample(
         the right, one per row is the last token of each.
     mask : bool array of shape (B, V), or int32 or uint32 array of shape (B, ceil(V / 32)), optional
         The allowed tokens: True, or bit ``t % 32`` of word ``t // 32`` as in xgrammar and
-        llguidance. Columns may be missing at the end; their tokens are banned. Without the axis B,
-        or with B = 1, the mask applies to all rows.
+        llguidance. Tokens past the last word are banned. Without the axis B, or with B = 1, the
+        mask applies to all rows. Or a list with a mask without that axis, or None, for each row.
+    short_mask : {"raise", "ban"}
+        What a bool mask with fewer columns than tokens is: an error, or a mask that bans the tokens
+        past its end.
     bias : dict, list of B dicts (or None), or tuple (tokens, values), optional
         Added to logits: ``{token: value}`` or two arrays for all rows, or a dict per row. Values
         are rounded to float32, and must be finite or -inf.
@@ -229,7 +234,7 @@ def sample(
         and prompt is output is n is out is None
         and margin is False
     ):
-        options = (engine, isa, n_threads, reduction, on_invalid, stages)
+        options = (engine, isa, n_threads, reduction, on_invalid, short_mask, stages)
         place = (seed, position, 0 if stream is None else stream)
         details = (at, mask, bias, valid_vocab, logprobs, logprobs_mode, kept_count)
         result = _draw_prepared(logits, place, details, (*options, *values))
@@ -249,6 +254,7 @@ def sample(
             "stream": stream,
             "n": n,
             "mask": mask,
+            "short_mask": short_mask,
             "bias": bias,
             "prompt": prompt,
             "output": output,
@@ -283,7 +289,14 @@ def sample(
         draws=draws,
         bad=invalid,
     )
-    processors = make_logits_processors(rows, mask=mask, bias=bias, prompt=prompt, output=output)
+    processors = make_logits_processors(
+        rows,
+        mask=mask,
+        bias=bias,
+        prompt=prompt,
+        output=output,
+        allow_short_mask=is_short_allowed(short_mask),
+    )
     request = SampleRequest(rows.values, rows.vocabulary, plan, processors, mode)
     counts = parse_flag("kept_count", kept_count)
     buffers = SampleOutput.empty(n_rows, draws=draws, kept_count=counts, logprobs=logprob_request)
@@ -343,6 +356,7 @@ def _prepare(
     n_threads: Any,
     reduction: Any,
     on_invalid: Any,
+    short_mask: Any,
     stages: Any,
     *values: Any,
 ) -> Draw | None:
@@ -350,6 +364,7 @@ def _prepare(
     execution = Execution.of(engine, isa, n_threads)
     make_draw = execution.engine.make_draw
     invalid = invalid_mask(on_invalid, 0)
+    is_short_allowed(short_mask)
     plan = uniform_plan(stages, dict(zip(CHOICES, values, strict=True)))
     if make_draw is None or plan is None or invalid is not None:
         return None

@@ -22,6 +22,7 @@ from fastsample.inputs.logits import (
     check_valid_vocab,
     memory_of_logits,
 )
+from fastsample.inputs.mask import is_short_allowed
 from fastsample.params.parameters import SamplingParams, replace_fields
 from fastsample.params.table import ONE_STREAM, POSITION
 from fastsample.params.validation import check_reduction
@@ -67,6 +68,7 @@ class Sampler:
     prompt : tokens, or one list of tokens per sequence, optional
         The tokens before the first draw, for penalties. They do not count in the position.
     valid_vocab : int, optional
+    short_mask : {"raise", "ban"}
         As in `sample`, for all calls.
     measure : bool
         Whether to record the time of every call in `latency`, which takes about 0.1 us per call.
@@ -140,6 +142,7 @@ class Sampler:
         *,
         prompt: Any = None,
         valid_vocab: int | None = None,
+        short_mask: str = "raise",
         measure: bool = False,
         reduction: str = "exact",
         engine: str | None = None,
@@ -149,6 +152,7 @@ class Sampler:
     ) -> None:
         options = {
             "valid_vocab": valid_vocab,
+            "short_mask": short_mask,
             "measure": measure,
             "reduction": reduction,
             "engine": engine,
@@ -353,7 +357,9 @@ class Sampler:
                 batch = Batch(ids, self._table.for_rows(ids, len(rows.values)))
             batch.require_rows(len(rows.values))
             batch.write_positions()
-            processors = batch.processors(rows, mask, bias)
+            processors = batch.processors(
+                rows, mask=mask, bias=bias, allow_short_mask=self._allow_short_mask
+            )
             request = SampleRequest(
                 rows.values, rows.vocabulary, batch.plan, processors, self._reduction
             )
@@ -579,6 +585,7 @@ class Sampler:
             valid_vocab = check_valid_vocab(valid_vocab, MAX_VOCABULARY)
         self._valid_vocab: int | None = valid_vocab
         self._options["valid_vocab"] = valid_vocab  # the number, which its array may change
+        self._allow_short_mask = is_short_allowed(state["short_mask"])
         measure = state["measure"]
         if not isinstance(measure, bool):
             raise TypeError(

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fastsample.params.validation import at
 
-from . import dlpack
-from .arrays import is_tensor, memory_of, nearest_float32, require_cpu
+from .arrays import nearest_float32
 from .logits import Rows
+from .mask import parse_mask
 from .tokens import is_nested, token_list
 
 _NO_TOKENS = np.empty(0, np.int64)
@@ -39,65 +39,22 @@ class LogitsProcessors(NamedTuple):
 
 
 def make_logits_processors(
-    rows: Rows, *, mask: Any = None, bias: Any = None, prompt: Any = None, output: Any = None
+    rows: Rows,
+    *,
+    mask: Any = None,
+    bias: Any = None,
+    prompt: Any = None,
+    output: Any = None,
+    allow_short_mask: bool = False,
 ) -> LogitsProcessors | None:
     """Check the arguments of `sample` of these names; None if there are none."""
     if mask is None and bias is None and prompt is None and output is None:
         return None
     return LogitsProcessors(
-        None if mask is None else _mask(mask, rows),
+        None if mask is None else parse_mask(mask, rows, allow_short=allow_short_mask),
         None if bias is None else _bias(bias, rows),
         None if prompt is None else history("prompt", prompt, rows),
         None if output is None else history("output", output, rows),
-    )
-
-
-# ---------------------------------------------------------------- mask
-
-
-def _mask(mask: Any, rows: Rows) -> NDArray[Any]:
-    array = _array_of(mask)
-    if array.dtype == np.int32:
-        array = array.view(np.uint32)
-    if array.dtype not in (np.bool_, np.uint32):
-        cast = "bool()" if is_tensor(mask) else "astype(bool)"
-        raise TypeError(
-            f"`mask` must be bool, or int32 with a bit per token, got {array.dtype} "
-            f"(pass `mask.{cast}`)"
-        )
-    require_mask_shape(array.shape, rows, is_bits=array.dtype == np.uint32)
-    return np.ascontiguousarray(array[None] if array.ndim == 1 else array)
-
-
-def require_mask_shape(shape: tuple[int, ...], rows: Rows, *, is_bits: bool) -> None:
-    """Check the shape of a mask."""
-    n_rows, columns = rows.values.shape
-    width = -(-columns // 32) if is_bits else columns
-    has_axes = len(shape) == 1 or (len(shape) == 2 and shape[0] in (1, n_rows))
-    if has_axes and 1 <= shape[-1] <= width:
-        return
-    is_wide = has_axes and shape[-1] > width
-    way_out = "columns may be missing at the end; their tokens are banned"
-    raise ValueError(
-        f"`mask` must have shape ({width},) or ({n_rows}, {width}), got {shape} "
-        f"({f'pass `mask[..., :{width}]`' if is_wide else way_out})"
-    )
-
-
-def _array_of(mask: Any) -> NDArray[Any]:
-    if isinstance(mask, np.ma.MaskedArray):
-        raise TypeError(
-            "`mask` must be a plain array, got a masked one (pass `mask.filled(False)`)"
-        )
-    if isinstance(mask, np.ndarray):
-        return mask
-    if is_tensor(mask):
-        require_cpu("mask", mask)
-        return memory_of(mask)
-    if hasattr(mask, "__dlpack__"):
-        return dlpack.memory_of(mask, "mask")[0]
-    raise TypeError(
-        f"`mask` must be an array, got {type(mask).__name__} (pass `np.asarray(mask, bool)`)"
     )
 
 

@@ -17,7 +17,8 @@ from fastsample.params.validation import CountParameter, FloatParameter, Paramet
 
 from .arrays import require_dense
 from .logits import LOGITS, Rows, rows_of, wrong_dtype
-from .logits_processors import require_mask_shape
+from .mask import require_mask_shape
+from .mask_hints import device_hint
 
 _WITHOUT_FLOAT64 = ("mps",)
 _ALL_BITS = {"seed": (torch.int64, torch.uint64), "position": (torch.uint64,)}
@@ -111,7 +112,7 @@ def has_tensors(name: str, value: Any) -> bool:
     )
 
 
-def check_mask(mask: Tensor, rows: Rows) -> Tensor:
+def check_mask(mask: Tensor, rows: Rows, *, allow_short: bool) -> Tensor:
     """Check a mask; return it with two axes, as bool or int32."""
     require_dense("mask", mask)
     if mask.dtype == torch.uint32:
@@ -119,9 +120,9 @@ def check_mask(mask: Tensor, rows: Rows) -> Tensor:
     if mask.dtype not in (torch.bool, torch.int32):
         raise TypeError(
             f"`mask` must be bool, or int32 with a bit per token, got {mask.dtype} "
-            "(pass `mask.bool()`)"
+            f"({device_hint()})"
         )
-    require_mask_shape(tuple(mask.shape), rows, is_bits=mask.dtype == torch.int32)
+    require_mask_shape(tuple(mask.shape), rows, mask, allow_short=allow_short)
     return mask[None] if mask.ndim == 1 else mask
 
 

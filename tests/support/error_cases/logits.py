@@ -61,30 +61,50 @@ BAD_STEPS: list[tuple[Any, type[Exception], str]] = [
 
 LOGITS = [
     logits_error(
-        SimpleNamespace(logits=ROWS),
+        SimpleNamespace(logits=ROWS[:, None]),
         TypeError,
         "must be a NumPy array, a torch CPU tensor or an array with __dlpack__, got "
         "SimpleNamespace (pass `output.logits[:, -1]`)",
+        "output.logits[:, -1]",
+        [2] * 4,
     ),
     logits_error(
         [1.0, 2.0],
         TypeError,
         "must be a NumPy array, a torch CPU tensor or an array with __dlpack__",
+        "np.asarray(logits, dtype=np.float32)",
+        1,
     ),
     logits_error(
-        ROW.astype(float), TypeError, "must be float32, float16 or bfloat16, got float64 (pass `log"
+        ROW.astype(float),
+        TypeError,
+        "must be float32, float16 or bfloat16, got float64 (pass `log",
+        "logits.astype(np.float32)",
+        2,
     ),
     logits_error(
         np.ones(3, np.uint16), TypeError, "must be float32, float16 or bfloat16, got uint16 (pass"
     ),
     logits_error(
-        ROW.astype(">f4"), TypeError, "must be in this machine's byte order, got '>f4' (pass"
+        ROW.astype(">f4"),
+        TypeError,
+        "must be in this machine's byte order, got '>f4' (pass",
+        "logits.astype(logits.dtype.newbyteorder('='))",
+        2,
     ),
     logits_error(
-        ROW.astype(">f2"), TypeError, "must be in this machine's byte order, got '>f2' (pass"
+        ROW.astype(">f2"),
+        TypeError,
+        "must be in this machine's byte order, got '>f2' (pass",
+        "logits.astype(logits.dtype.newbyteorder('='))",
+        2,
     ),
     logits_error(
-        np.ma.array(ROW), TypeError, "must be a plain array, got a masked one (pass `logits.fil"
+        np.ma.array(ROW, mask=[0, 0, 1]),
+        TypeError,
+        "must be a plain array, got a masked one (pass `logits.fil",
+        "logits.filled(-np.inf)",
+        1,
     ),
     logits_error(
         Foreign(device=2),
@@ -100,7 +120,11 @@ LOGITS = [
         "must be float32, float16 or bfloat16, got complex128 (pass",
     ),
     logits_error(
-        ROWS[None], ValueError, "must have shape (V,) or (B, V), got (1, 4, 3) (pass `logits[:, -"
+        ROWS[None],
+        ValueError,
+        "must have shape (V,) or (B, V), got (1, 4, 3) (pass `logits[:, -",
+        "logits[:, -1]",
+        [2],
     ),
     logits_error(
         np.zeros((), np.float32), ValueError, "must have shape (V,) or (B, V), got () (one row"

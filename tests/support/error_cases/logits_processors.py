@@ -5,20 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fastsample import sample
-from tests.support.error_cases import ROW, ErrorCase, Foreign, row_error, rows_error
+from tests.support.error_cases import ROW, ErrorCase, row_error, rows_error
 
-MASK = "have shape (3,) or (4, 3), got"
 TOKENS = "(tokens are columns of `logits`)"
 ERROR_CASES = [
-    rows_error(
-        "mask", [True] * 3, TypeError, "be an array, got list (pass `np.asarray(mask, bool)`)"
-    ),
-    rows_error(
-        "mask",
-        np.ma.ones(3, bool),
-        TypeError,
-        "be a plain array, got a masked one (pass `mask.filled(False)`)",
-    ),
     rows_error(
         "bias",
         ([1, 2], np.ma.ones(2)),
@@ -30,33 +20,6 @@ ERROR_CASES = [
         np.ma.ones((4, 2), int),
         TypeError,
         "hold lists of integers, got a masked array at row 0 (pass the tokens that it does not m",
-    ),
-    rows_error(
-        "mask", np.ones(3), TypeError, "be bool, or int32 with a bit per token, got float64 ("
-    ),
-    rows_error(
-        "mask", np.ones(3, ">i4"), TypeError, "be bool, or int32 with a bit per token, got >i4"
-    ),
-    rows_error(
-        "mask", Foreign(), TypeError, "be an array that NumPy reads through DLPack, or bfloat16,"
-    ),
-    rows_error(
-        "mask", np.ones((2, 3), bool), ValueError, f"{MASK} (2, 3) (columns may be missing at"
-    ),
-    rows_error("mask", np.ones((4, 4), bool), ValueError, f"{MASK} (4, 4) ("),
-    rows_error("mask", np.ones((4, 0), bool), ValueError, f"{MASK} (4, 0) ("),
-    rows_error("mask", np.ones((1, 4, 3), bool), ValueError, f"{MASK} (1, 4, 3) ("),
-    rows_error(
-        "mask",
-        np.ones((4, 2), np.int32),
-        ValueError,
-        "have shape (1,) or (4, 1), got (4, 2) (pass `mask[..., :1]`)",
-    ),
-    rows_error(
-        "mask",
-        np.ones(2, np.uint32),
-        ValueError,
-        "have shape (1,) or (4, 1), got (2,) (pass `mask[..., :1]`)",
     ),
     rows_error(
         "bias", 3, TypeError, "be a dict {token: value}, a list of B dicts or a tuple (tokens, v"

@@ -12,11 +12,27 @@ import torch
 from fastsample import sample
 from fastsample.engines.torch import operator
 from fastsample.inputs.torch import as_tensor_rows
-from tests.support.error_cases import ROWS, ErrorCase, Foreign, logits_error, rows_error
+from tests.support.error_cases import (
+    ROWS,
+    ErrorCase,
+    Follow,
+    Foreign,
+    Mended,
+    logits_error,
+    rows_error,
+)
 
 
 def tensor_error_cases() -> list[ErrorCase]:
     rows, ones, integers = torch.from_numpy(ROWS), torch.ones(3), torch.zeros(4, dtype=torch.int64)
+
+    def on_a_device(mask: torch.Tensor, error: type[Exception], hint: str) -> ErrorCase:
+        def call(mask: torch.Tensor) -> Any:
+            options: dict[str, Any] = {"engine": "torch", "on_invalid": "mark", "temperature": 0}
+            return sample(rows, mask=mask, **options).tokens.tolist()
+
+        mended = Mended(f"`{hint}`", lambda: call(eval(hint, {"mask": mask})), [1] * 4)
+        return ErrorCase(lambda: call(mask), error, "`mask` must", mended)
 
     def tensor_error(name: str, value: Any, part: str) -> ErrorCase:
         return ErrorCase(
@@ -25,7 +41,11 @@ def tensor_error_cases() -> list[ErrorCase]:
 
     return [
         logits_error(
-            ones.clone().requires_grad_(), TypeError, "must not require grad, got a tensor that"
+            ones.clone().requires_grad_(),
+            TypeError,
+            "must not require grad, got a tensor that",
+            "logits.detach()",
+            0,
         ),
         ErrorCase(
             lambda: sample(ones.to("meta"), engine="native"),
@@ -36,9 +56,15 @@ def tensor_error_cases() -> list[ErrorCase]:
             ones.double(),
             TypeError,
             "must be float32, float16 or bfloat16, got torch.float64 (pass",
+            "logits.float()",
+            0,
         ),
         logits_error(
-            ones.to_sparse(), TypeError, "must be dense, got torch.sparse_coo (pass `logits.to_"
+            ones.to_sparse(),
+            TypeError,
+            "must be dense, got torch.sparse_coo (pass",
+            "logits.to_dense()",
+            0,
         ),
         logits_error(
             Foreign(source=ones.long()),
@@ -53,8 +79,38 @@ def tensor_error_cases() -> list[ErrorCase]:
             ValueError,
             "`margin` must be False for a tensor on its device, got True (pass `logits.cpu()`)",
         ),
-        tensor_error(
-            "mask", ones, "bool, or int32 with a bit per token, got float32 (pass `mask.bool()`)"
+        *(
+            rows_error(
+                "mask",
+                torch.tensor(mask, dtype=dtype),
+                TypeError,
+                f"be bool, or int32 with a bit per token, got {str(dtype)[6:]} (pass `{hint}`)",
+                Follow(hint, [1] * 4),
+            )
+            for mask, dtype, hint in (
+                ([1, 1, 0], torch.float32, "mask.bool()"),
+                ([0, 0, -torch.inf], torch.float32, "mask == 0"),
+                ([0b011], torch.int64, "mask.int()"),
+                ([2**32 - 5], torch.int64, "mask.int()"),
+                ([0b011, 0, 0, 0], torch.uint8, "mask.view(torch.int32)"),
+            )
+        ),
+        rows_error(
+            "mask",
+            torch.tensor([9, 0b011, 0, 0, 0], dtype=torch.uint8)[1:],
+            TypeError,
+            "be bool, or int32 with a bit per token, got uint8 (",
+            Follow("np.asarray(mask).copy().view(np.int32)", [1] * 4),
+        ),
+        *(
+            on_a_device(mask, error, hint)
+            for mask, error, hint in (
+                (torch.tensor([1, 1, 0]), TypeError, "mask.bool()"),
+                (torch.tensor([0, 0, -torch.inf]), TypeError, "mask == 0"),
+                (torch.tensor([1, 1, 0], dtype=torch.int32), ValueError, "mask.bool()"),
+                (torch.tensor([0, 0, -(10**9)], dtype=torch.int32), ValueError, "mask == 0"),
+                (torch.tensor([3, 0, 0], dtype=torch.int32), ValueError, "mask[..., :1]"),
+            )
         ),
         rows_error(
             "bias", (ones, ones), TypeError, "hold lists of integers, got Tensor of shape (3,)"
@@ -141,7 +197,7 @@ def device_error_cases() -> list[ErrorCase]:
             "`mask` must be bool, or int32 with a bit per token, got torch.float32", mask=ones
         ),
         device_error(
-            f"`mask` must have shape ({columns},) or (4, {columns}), got (2, 1) (co",
+            f"`mask` must have shape ({columns},) or (4, {columns}), got (2, 1) (one",
             ValueError,
             mask=ones[:2, None] > 0,
         ),
