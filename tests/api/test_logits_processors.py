@@ -137,6 +137,12 @@ def test_forms_of_a_bias() -> None:
         ([3, 9], [2.0, -1.5]),
         (np.array([9, 3], np.int32), np.array([-1.5, 2], np.float16)),
         [{np.int64(9): np.float64(-1.5), 3: 2}] * 4,
+        {"3": 2.0, "9": -1.5},  # as JSON has them
+        [{"9": -1.5, "3": 2}] * 4,
+        [(3, 2.0), (9, -1.5)],
+        [(np.uint64(3), 2), ("9", -1.5)],
+        [[3, 2.0], [9, -1.5], [0, 0.0]],
+        ((3, 9), (2.0, -1.5)),
     ]
     if torch is not None:
         forms.append((torch.tensor([3, 9]), torch.tensor([2.0, -1.5])))
@@ -145,6 +151,26 @@ def test_forms_of_a_bias() -> None:
     none = answers(sample(LOGITS, **RNG_POSITION, **EVERYTHING))
     for form in ({}, [None] * 4, [{}] * 4, ([], []), None):
         assert answers(sample(LOGITS, bias=form, **RNG_POSITION, **EVERYTHING)) == none
+
+
+def test_a_bias_is_rounded_once_from_any_integer() -> None:
+    row = np.zeros(3, np.float32)
+    step = 2**36  # half of float32's at 2^60
+    for number, rounded in (
+        (2**60 + step + 1, 2**60 + 2 * step),
+        (2**60 + step, 2**60),
+        (-(2**60) - step - 1, -(2**60) - 2 * step),
+        (2**64, 2**64),
+        (2**100 + 1, 2**100),
+        (3, 3),
+    ):
+        forms = [{1: number}, [(1, number)], ([1], [number])]
+        if abs(number) < 2**63:
+            forms += [([1], np.array([number])), ({1: np.int64(number)})]
+        for bias in forms:
+            assert filter_logits(row, bias=bias)[1] == rounded
+    with pytest.raises(ValueError, match="must be finite or -inf in float32, got inf for token 1"):
+        sample(row, bias={1: 10**400})
 
 
 def test_a_bias_for_a_row_alone() -> None:

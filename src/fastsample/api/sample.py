@@ -110,9 +110,10 @@ def sample(
     short_mask : {"raise", "ban"}
         What a bool mask with fewer columns than tokens is: an error, or a mask that bans the tokens
         past its end.
-    bias : dict, list of B dicts (or None), or tuple (tokens, values), optional
-        Added to logits: ``{token: value}`` or two arrays for all rows, or a dict per row. Values
-        are rounded to float32, and must be finite or -inf.
+    bias : dict, list of pairs, list of B dicts (or None), or tuple (tokens, values), optional
+        Added to logits: ``{token: value}``, pairs ``(token, value)`` or two arrays for all rows, or
+        a dict per row. Values are rounded to float32, and must be finite or -inf. Keys may be
+        strings of digits, as in JSON.
     prompt, output : list of tokens, or list of B such lists, or integer array (B, T), optional
         The history that the penalties count. Without one, penalties do nothing.
     repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)

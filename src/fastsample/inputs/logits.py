@@ -127,6 +127,8 @@ def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
         memory, is_bfloat16 = dlpack.memory_of(value, name)
         return (memory if is_bfloat16 else _readable(memory, floats)), False
     way_out = f"pass `np.asarray({name}, dtype={floats.cast[0]})`"
+    if isinstance(value, (str, bytes)):
+        way_out = "pass the logits that a model computes"
     if hasattr(value, "logits"):
         way_out = "pass `output.logits[:, -1]`"
     raise TypeError(

@@ -40,14 +40,19 @@ def token_list(
             f"`{name}` must hold lists of integers, got a masked array{at(row)} (pass the tokens "
             "that it does not mask, its `compressed()`)"
         )
+    _check_types(name, value, row)
     try:
         tokens = np.array(np.asarray(value), ndmin=int(is_scalar_ok))
+        if tokens.dtype.kind in "fO" and isinstance(value, list) and all(map(is_integer, value)):
+            # Integers that no dtype holds together, such as uint64 and a negative one.
+            tokens = np.array([int(one) for one in value], object)
     except (TypeError, RuntimeError, ValueError) as error:
         raise TypeError(
             f"`{name}` must hold lists of integers, got {type(value).__name__}{at(row)}: {error} "
             "(tokens are columns of `logits`)"
         ) from error
-    if tokens.ndim != 1 or (tokens.dtype.kind not in "iu" and tokens.size):
+    are_integers = tokens.dtype.kind in "iu" or all(map(is_integer, tokens.ravel()))
+    if tokens.ndim != 1 or not are_integers:
         raise TypeError(
             f"`{name}` must hold lists of integers, got {type(value).__name__} of shape "
             f"{tokens.shape} and dtype {tokens.dtype}{at(row)} (tokens are columns of `logits`)"
@@ -66,3 +71,30 @@ def token_list(
 def is_nested(value: Any) -> bool:
     """Return whether a value is a list of lists, or an array with two axes."""
     return per_row(value) and len(value) > 0 and per_row(value[0])
+
+
+def is_integer(value: Any) -> bool:
+    """Return whether a value is one integer, of Python or NumPy, and not a bool."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _check_types(name: str, value: Any, row: int | None) -> None:
+    """Refuse text, and a bool among integers, which NumPy would read as one."""
+    listed = value if isinstance(value, (list, tuple)) else (value,)
+    types = set(map(type, listed))
+    if types & {str, bytes}:
+        text = next(one for one in listed if isinstance(one, (str, bytes)))
+        raise text_error(name, text, row)
+    if bool in types and len(types) > 1:
+        raise TypeError(
+            f"`{name}` must hold lists of integers, got a bool among them{at(row)} "
+            "(tokens are columns of `logits`)"
+        )
+
+
+def text_error(name: str, text: str | bytes, row: int | None = None) -> TypeError:
+    """Make the error for text in the place of tokens."""
+    return TypeError(
+        f"`{name}` must hold tokens, got the text {text!r:.40}{at(row)} (pass the numbers that a "
+        "tokenizer makes of it)"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastsample import sample
-from tests.support.error_cases import ROW, ErrorCase, row_error, rows_error
+from tests.support.error_cases import ROW, ErrorCase, Follow, row_error, rows_error
 
 TOKENS = "(tokens are columns of `logits`)"
 ERROR_CASES = [
@@ -22,19 +22,24 @@ ERROR_CASES = [
         "hold lists of integers, got a masked array at row 0 (pass the tokens that it does not m",
     ),
     rows_error(
-        "bias", 3, TypeError, "be a dict {token: value}, a list of B dicts or a tuple (tokens, v"
+        "bias",
+        3,
+        TypeError,
+        "be a dict {token: value}, a list of pairs (token, value), of B dicts, or a ",
     ),
     rows_error(
         "bias",
         [{}, {}, 5, {}],
         TypeError,
-        "be a dict {token: value}, a list of B dicts or a tuple (tokens, values), got int at row 2",
+        "be a dict {token: value}, a list of pairs (token, value), of B dicts, or a tuple (tokens, "
+        "values), got int at row 2",
     ),
     rows_error(
         "bias",
         np.zeros((4, 3), np.float32),
         TypeError,
-        "be a dict {token: value}, a list of B dicts or a tuple (tokens, values), got ndarray "
+        "be a dict {token: value}, a list of pairs (token, value), of B dicts, or a tuple (tokens, "
+        "values), got ndarray "
         "(leave it out where there is none; add one that is as wide as the rows to `logits`)",
     ),
     rows_error(
@@ -49,6 +54,71 @@ ERROR_CASES = [
     ),
     rows_error(
         "bias", {0.5: 1.0}, TypeError, "hold lists of integers, got list of shape (1,) and dtype f"
+    ),
+    *(
+        rows_error(
+            "bias",
+            bias,
+            ValueError,
+            f"have one reading, got {bias} (pass",
+            Follow(hint, [token] * 4),
+        )
+        for bias in (((0, 1), (1, 9)), [[0, 1], [1, 9]], [(0, 1), [1, 9]])
+        for hint, token in (
+            ("list(map(tuple, bias))", 1),
+            ("tuple(map(np.asarray, bias))", 1),
+        )
+    ),
+    rows_error(
+        "bias",
+        ((0, 1.0), (1, 9.0), (2, 0.5)),
+        ValueError,
+        "have one reading, got ((0, 1.0), (1, 9.0), (2, 0.5)) (pass `list(map(tuple, bias))` for",
+        Follow("list(map(tuple, bias))", [1] * 4),
+    ),
+    rows_error(
+        "bias",
+        {"hello": 1.0},
+        TypeError,
+        "hold tokens, got the text 'hello' (pass the numbers that a tokenizer makes of it)",
+        Follow("the numbers that a tokenizer makes of it", [0] * 4, value={0: 9.0}),
+    ),
+    rows_error(
+        "bias",
+        {"0": 1.0, 0: 2.0},
+        ValueError,
+        "hold each token once, got token 0 2 times (add its values up)",
+        Follow("add its values up", [0] * 4, value={0: 3.0}),
+    ),
+    rows_error(
+        "bias",
+        {np.uint64(1): 1.0, -1: 1.0},
+        ValueError,
+        f"hold tokens in [0, 3), got -1 {TOKENS}",
+    ),
+    rows_error(
+        "bias", {True: 1.0, 2: 1.0}, TypeError, "hold lists of integers, got a bool among them ("
+    ),
+    *(
+        rows_error(
+            name,
+            text,
+            TypeError,
+            f"hold tokens, got the text {word!r}{place} (pass the numbers that a tokenizer makes",
+            Follow(
+                "the numbers that a tokenizer makes of it",
+                [1] * 4,
+                value=[[2]] * 4,
+                arguments={"frequency_penalty": 1.5, "frequency_scope": "all"},
+            ),
+        )
+        for name in ("prompt", "output")
+        for text, word, place in (
+            ("hi", "hi", ""),
+            (b"hi", b"hi", ""),
+            (["hi"] * 4, "hi", " at row 0"),
+            ([[1], [2, "a"], [1], [1]], "a", " at row 1"),
+        )
     ),
     rows_error(
         "bias", {0: "a"}, TypeError, "have numbers as values, got <U1 (each is added to a logit)"
@@ -78,7 +148,10 @@ ERROR_CASES = [
         "have one entry for each of the 4 rows, got 2 (one per row of",
     ),
     rows_error(
-        "bias", ([0, 1],), ValueError, "be two arrays (tokens, values) where it is a tuple, got 1"
+        "bias",
+        ([0, 1, 2],),
+        ValueError,
+        "be two arrays (tokens, values) where it is a tuple, got 1",
     ),
     rows_error(
         "bias", ([0, 1], [1.0]), ValueError, "have a value for each token, got (1,) values for (2,"

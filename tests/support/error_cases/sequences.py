@@ -167,7 +167,7 @@ OF_TWO: list[tuple[Callable[[Sampler], Any], type[Exception], str]] = [
         "`top_q` must be a field of SamplingParams, and is not (",
     ),
     (lambda s: s.add(stream=2**32), ValueError, "`stream` must be in [0, 2**32), got 4294967296 ("),
-    (lambda s: s.add(prompt=["a"]), TypeError, "`prompt` must hold lists of integers, got list of"),
+    (lambda s: s.add(prompt=["a"]), TypeError, "`prompt` must hold tokens, got the text 'a' (pass"),
     (
         lambda s: Sampler([], reduction="fixed").add(draw="race"),
         ValueError,
