@@ -124,7 +124,9 @@ inline void penalise(const Penalties& p, int64_t b, const char* source, float* t
     }
     if (counted) {
       const Uints times = load_counts(counts + i);
-      const Floats lost = read_lanes(p.frequency.value * __builtin_convertvector(times, Floats));
+      // As signed numbers: no history has 2^31 tokens, and unsigned ones are converted in parts, which may be fused.
+      const Floats times_float = __builtin_convertvector((Ints)times, Floats);
+      const Floats lost = read_lanes(p.frequency.value * times_float);
       x = times != 0 ? read_lanes(x - lost) : x;
     }
     if (is_present) x = occurs(present, i) ? read_lanes(x - p.presence.value) : x;

@@ -168,6 +168,11 @@ NATIVE = [
         )
         for text in BAD_LIMITS
     ),
+    ErrorCase(
+        lambda: native.set_reading("backwards", "the environment's `FASTSAMPLE_READING`"),
+        ValueError,
+        "`FASTSAMPLE_READING` must be one of streams, ahead, got 'backwards'",
+    ),
     *(
         ErrorCase(lambda changed=changed: native_sample(changed), ValueError, part)
         for changed, part in BAD_CALLS
