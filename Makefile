@@ -18,9 +18,10 @@
 #   make tsan                                   the same for ThreadSanitizer
 #   make bench                                  what a token costs: tables, and performance.json, performance.svg
 #                                               in .benchmarks; a few minutes in which nothing else
-#                                               may run. TORCH=... adds torch to the rivals, NOISY=1
+#                                               may run. TORCH=... adds torch to the rivals, MODEL=1
+#                                               with it draws in the loop of a small model; NOISY=1
 #                                               goes on, and says so, where something else runs
-#   make bench README=1 FASTSAMPLE_LOGITS=rows.npy
+#   make bench README=1 TORCH=torch MODEL=1 FASTSAMPLE_LOGITS=rows.npy
 #                                               writes the figures into README.md and docs, the picture
 #                                               to docs/performance.svg; the rows are recorded ones of
 #                                               151,936 logits or more, and have goals
@@ -89,7 +90,7 @@ tsan: $(STAMP)
 	$(PY) tools/sanitize.py thread --jobs $(JOBS)
 
 bench: $(STAMP)
-	$(if $(TORCH),$(PIP) install '$(TORCH)')
+	$(EXTRAS)
 	$(PY) benches/publish.py $(if $(README),--readme) $(if $(NOISY),--noisy)
 
 clean:

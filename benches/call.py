@@ -1,6 +1,6 @@
 """Calls for which the kernels have almost nothing to do, for every type of logits.
 
-`python benches/publish.py --only call` times them; so does benches/compare_builds.py.
+Nothing is timed here: `python benches/publish.py --only call` does it, and compare_builds.py.
 """
 
 from __future__ import annotations

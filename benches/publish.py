@@ -1,22 +1,29 @@
 """`make bench`: run every bench, print the tables, write the JSON and the figure to .benchmarks.
 
 python benches/publish.py                 run everything; the machine must be idle
-python benches/publish.py --readme        also update the pages and docs/performance.svg; needs
-                                          FASTSAMPLE_LOGITS: rows of 151,936 logits or more
+python benches/publish.py --readme        also update the pages and docs/performance.svg; needs the
+                                          model of benches/loop.py, and FASTSAMPLE_LOGITS: rows of
+                                          151,936 logits or more
 python benches/publish.py --from FILE     format the JSON of an earlier run
 python benches/publish.py --noisy         run on a busy machine; results are marked, pages unchanged
 python benches/publish.py --only NAME     run bench_NAME.py alone
+
+benches/cold.py is measured after them, and benches/loop.py where its model is installed.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
 
+import cold
+import loop
 import typer
+from loop_sheets import loop_block, loop_sheets, with_loop_column
 from picture import draw
 from rich.console import Console
 from rich.text import Text
@@ -27,6 +34,8 @@ from settings import VOCABULARIES
 from sheets import sets_of, settings_sheet, sheets
 from tables import Report, Sheet, as_markdown, as_table, facts_line, read_report
 
+from fastsample import info
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".benchmarks"
 PICTURE = ROOT / "docs" / "performance.svg"
@@ -35,6 +44,9 @@ PAGE = ROOT / "docs" / "performance.md"
 DETERMINISM = ROOT / "docs" / "determinism.md"
 ROWS = RowSet(FILE, VOCABULARIES[0])
 """The rows of README's table."""
+
+FACTS = ("cpu", "zen4", "cores", "versions", "numpy_simd", "load_average", "noisy")
+"""What every figure has of the machine."""
 
 BLOCK = re.compile(
     r"(<!-- make bench README=1 writes this: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL
@@ -61,6 +73,11 @@ def main(
         sys.exit(
             "nothing is measured: --readme needs FASTSAMPLE_LOGITS, the .npy file of recorded rows "
             f"of {ROWS.vocabulary:,} logits or more"
+        )
+    if readme and not done and not loop.is_installed():
+        sys.exit(
+            f"nothing is measured: --readme needs {', '.join(loop.NEEDS)} (make bench README=1 "
+            "MODEL=1 TORCH=torch)"
         )
     try:
         report = read_report(done or run(noisy, patience, only))
@@ -89,7 +106,12 @@ def write_pages(report: Report) -> None:
     lead, sums = cost(report), reductions(report)
     blocks = {
         README: {"cost": lead, "table": readme_block(report)},
-        PAGE: {"cost": lead, "goals": goals(report, TABLES), "tables": page_block(report)},
+        PAGE: {
+            "cost": lead,
+            "goals": goals(report, TABLES),
+            "loop": loop_block(report),
+            "tables": page_block(report),
+        },
         DETERMINISM: {"reductions": sums},
     }
     texts = {path: filled(path, named) for path, named in blocks.items()}
@@ -113,15 +135,30 @@ def run(noisy: bool, patience: float, only: str = "") -> Path:
     command += ["--noisy"] if noisy else []
     if subprocess.run(command, cwd=ROOT).returncode != 0:
         sys.exit("nothing is published: a bench failed or did not run")
+    if not only:
+        add_loops(part)
     part.replace(done)
     return done
+
+
+def add_loops(path: Path) -> None:
+    """Measure draws after a sweep, and after a model's step, and add them to the JSON of a run."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    first = document["benchmarks"][0]["extra_info"]
+    facts = {**{name: first[name] for name in FACTS}, "isa": info()["isa"]}
+    for measured in (cold, *([loop] if loop.is_installed() else [])):
+        print(f"{measured.__name__}.py", flush=True)
+        document["benchmarks"] += [
+            {"extra_info": {**facts, **figure}} for figure in measured.figures()
+        ]
+    path.write_text(json.dumps(document), encoding="utf-8")
 
 
 def show(console: Console, report: Report) -> None:
     """Print the tables."""
     if report.noisy:
         console.print(Text("NOISY: other work ran on this machine; do not publish these figures"))
-    for sheet in sheets(report):
+    for sheet in (*sheets(report), *loop_sheets(report)):
         console.print(as_table(sheet))
     console.print(Text("!: misses the goal; ?: unreliable, since np.max was slow at the time"))
     console.print(Text(facts_line(report)))
@@ -129,7 +166,8 @@ def show(console: Console, report: Report) -> None:
 
 def readme_block(report: Report) -> str:
     """README's table, the machine it was measured on, and the goals that other tables miss."""
-    table = as_markdown(readme_sheet(report), leave_out=("np.max",))
+    sheet = with_loop_column(report, readme_sheet(report))
+    table = as_markdown(sheet, leave_out=("np.max",))
     other_sizes = [size for size in VOCABULARIES if size != ROWS.vocabulary]
     return f"{table}\n\n{facts_line(report)}\n\n{goals(report, ['settings'], other_sizes)}"
 

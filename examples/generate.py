@@ -37,15 +37,15 @@ def encode(tokenizer, prompt):
 
 
 @torch.inference_mode()
-def generate(model, tokens, params, max_tokens, end):
+def generate(model, tokens, sampler, max_tokens, end):
     """Return the new tokens, and for each the seconds of the model and of the sampler."""
     cache, written, seconds = DynamicCache(), [], []
-    for position in range(max_tokens):
+    for _ in range(max_tokens):
         started = time.perf_counter()
         # Positional: the name of the cache argument changes between versions of transformers.
-        logits = model(tokens, None, None, cache).logits[0, -1]
+        logits = model(tokens, None, None, cache).logits
         computed = time.perf_counter()
-        token = int(fastsample.sample(logits, **params, position=position).tokens)
+        token = sampler(logits[0, -1].cpu())
         seconds.append((computed - started, time.perf_counter() - computed))
         written.append(token)
         if token == end:
@@ -69,11 +69,11 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     params = vars(options())
     prompt, max_tokens, device = (params.pop(name) for name in ("prompt", "max_tokens", "device"))
-    # Bad parameters raise here, before the model is loaded.
-    fastsample.sample(torch.zeros(2, device=device), **params, position=0)
+    sampler = fastsample.Sampler(**params)
+    sampler.clone()(torch.zeros(2))  # bad parameters raise here, before the model is loaded
     tokenizer, model = load()
     tokens, end = encode(tokenizer, prompt).to(device), tokenizer.eos_token_id
-    written, seconds = generate(model.to(device), tokens, params, max_tokens, end)
+    written, seconds = generate(model.to(device), tokens, sampler, max_tokens, end)
     print(tokenizer.decode(written, skip_special_tokens=True))
     p50, p99 = np.percentile(seconds[:, 1] * 1e6, [50, 99])
     share = seconds[:, 1].sum() / seconds.sum()

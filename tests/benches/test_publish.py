@@ -13,6 +13,8 @@ pytest.importorskip("pytest_benchmark")
 pytest.importorskip("matplotlib")
 pytest.importorskip("typer")
 
+import loop_goals
+import loop_sheets
 import picture
 import publish
 import rivals
@@ -21,7 +23,7 @@ import sentences
 import sheets
 import tables
 
-from tests.support.bench_figures import make_figure
+from tests.support.bench_figures import make_figure, make_loop_figure
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,6 +62,17 @@ REPORT = tables.Report(
         ),
         make_figure(table="sums", contender="torch", setting="sum", vocabulary=10**6, limit=None),
         make_figure(table="calls", setting="sampler(row)", vocabulary=16, limit=None),
+        make_loop_figure("loop", loop_goals.MAXIMUM, 60.0),
+        make_loop_figure("loop", loop_goals.ARGMAX, 20.0),
+        make_loop_figure("loop", loop_goals.ROW, 26.0),
+        make_loop_figure("loop", loop_goals.OWN_CLOCK, 27.0, own_us=25.5),
+        make_loop_figure("loop", loop_goals.SLICED[1], 45.1),
+        make_loop_figure("loop", loop_goals.AT, 44.0),
+        make_loop_figure("loop", loop_goals.setting_form("greedy"), 100.0),
+        make_loop_figure("cold", loop_goals.ROW, 15.0),
+        make_loop_figure("cold", loop_goals.MASK, 31.0),
+        make_loop_figure("cold", loop_goals.ARGMAX_OF_BATCH, 100.0, batch=8),
+        make_loop_figure("cold", loop_goals.BATCH_ROWS, 109.0, batch=8),
     ],
     noisy=False,
 )
@@ -125,14 +138,64 @@ def test_the_bound_of_the_race_on_any_row(mean: float, inverse: float, text: str
     assert sheets.in_medians(make_figure(mean_us=mean, partner_us=inverse)) == text
 
 
+def test_sheet_of_the_loop() -> None:
+    sheet = loop_sheets.loop_sheet(REPORT, "loop")
+    assert sheet.header[1:] == ["p50", "p90", "p99", "% of the step", "beyond row.argmax()", "goal"]
+    lines = {line[0]: line[1:] for line in sheet.lines}
+    assert lines["`row.argmax()`"] == ["20", "22", "23", "2.17", "+0.0", ""]
+    goal = "`row.argmax()` {}, goal +{}.0{}".format
+    assert lines["`sampler(row)`"] == ["26", "28", "29", "2.81", "+6.0", goal("+6.0", 6, "")]
+    assert lines["`sampler(logits[0, -1])`"][-1] == goal("+25.1", 25, " !")
+    assert lines["`sampler(logits, at=-1), greedy`"][-2:] == ["+80.0", ""]
+
+
+def test_sheet_of_cold_calls_has_no_share_of_a_step() -> None:
+    sheet = loop_sheets.loop_sheet(REPORT, "cold")
+    assert sheet.header == ["form", "p50", "p90", "p99", "goal"]
+    assert [line[-1] for line in sheet.lines] == [
+        *("", "`sampler(row)` +16.0, goal +15.0 !", ""),
+        "`1.1 x (8 x row.argmax())` -1.0, goal +0.0",
+    ]
+
+
+def test_column_of_the_loop_in_the_table_of_settings() -> None:
+    sheet = loop_sheets.with_loop_column(REPORT, publish.readme_sheet(REPORT))
+    found = {line[0]: line[-1] for line in sheet.lines}
+    assert sheet.header[-1] == "in the loop, V = 49,152"
+    assert found == {
+        **{"np.max": "60", "np.argmax": "20", "greedy": "100", "usual chain": "44"},
+        **dict.fromkeys(sentences.LEADS[1:], ""),
+    }
+
+
 # ---------------------------------------------------------------- sentences
+
+
+def test_sentences_about_the_loop() -> None:
+    text = " ".join(loop_sheets.loop_goals(REPORT).split())
+    assert text.startswith("3 of 5 goals in the loop and after a sweep are met. Missed (goal),")
+    assert text.endswith(
+        "`sampler(logits[0, -1])` +25.1 (+25.0) and `sampler(row, mask=bits)` +16.0 (+15.0)."
+    )
+    assert "has a median of 25.5 us, where the clock around the call has 27" in " ".join(
+        loop_sheets.own_clock(REPORT).split()
+    )
+    assert "first: `sampler(logits, at=-1)` (44 us) and `sampler(logits[0, -1])` (45.1 us)." in (
+        " ".join(loop_sheets.quickest(REPORT).split())
+    )
+    without = tables.Report(REPORT.of(table="cold"), noisy=False)
+    assert loop_sheets.own_clock(without) == loop_sheets.quickest(without) == ""
+    with pytest.raises(ValueError, match=r"no figures of a model's loop: .* MODEL=1"):
+        loop_sheets.loop_block(without)
 
 
 def test_sentence_about_the_cost_of_a_token() -> None:
     text = " ".join(sentences.cost(REPORT).split())
     assert "1.50 (usual chain), 1.50 (T .8), 1.50 (top_p .9) and 1.50 (top_p .95, T 1.5)" in text
     assert 'By running sums (`draw="inverse"`): 3.00, 3.00, 3.00 and 3.00.' in text
-    without = tables.Report([f for f in REPORT.figures if f["source"] != rows.FILE], noisy=False)
+    without = tables.Report(
+        [f for f in REPORT.figures if f.get("source") != rows.FILE], noisy=False
+    )
     with pytest.raises(ValueError, match=r"usual chain on recorded rows of V = 151,936"):
         sentences.cost(without)
 
@@ -198,7 +261,12 @@ PARTS = {
         "| greedy | 30 | 39.1 ! | 50 | 1.50 ! | 1.4 |",
         "The goals",
     ],
-    "PAGE": ["**What a token costs**, in", "**on AVX2**", "On AVX2: 0 of 1"],
+    "PAGE": [
+        "**What a token costs**, in",
+        "**on AVX2**",
+        "On AVX2: 0 of 1",
+        "3 of 5 goals in the loop",
+    ],
     "DETERMINISM": ["On a processor exact takes"],
 }
 
@@ -278,7 +346,7 @@ def test_a_run_that_is_not_there(tmp_path: Path) -> None:
 def published_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noisy: bool) -> Path:
     """Pages and places to publish into, and the JSON of a run."""
     mark = "<!-- make bench README=1 writes this: {} -->\nbefore\n<!-- end -->\n"
-    blocks = {"README.md": ("cost", "table"), "page.md": ("cost", "goals", "tables")}
+    blocks = {"README.md": ("cost", "table"), "page.md": ("cost", "goals", "loop", "tables")}
     for name, names in {**blocks, "sums.md": ("reductions",)}.items():
         (tmp_path / name).write_text("".join(map(mark.format, names)))
     done = tmp_path / "done.json"
@@ -329,12 +397,39 @@ def test_a_noisy_run_leaves_the_json_of_a_quiet_one(
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr(publish, "FOLDER", tmp_path)
+    monkeypatch.setattr(publish, "add_loops", lambda part: None)
     monkeypatch.setattr(publish.subprocess, "run", pytest_runs)
     assert [publish.run(noisy, 0).name for noisy in (False, True)] == [
         *("performance.json", "performance-noisy.json"),
     ]
     found = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert found == {"performance.json": "quiet", "performance-noisy.json": "noisy"}
+
+
+@pytest.mark.parametrize("has_model", [False, True])
+def test_a_run_gets_the_figures_of_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_model: bool
+) -> None:
+    for module, name in ((publish.cold, "cold"), (publish.loop, "loop")):
+        own = {"table": name, "form": loop_goals.ROW, "batch": 1, "us": 9.0}
+        monkeypatch.setattr(module, "figures", lambda own=own: [own])
+    monkeypatch.setattr(publish.loop, "is_installed", lambda: has_model)
+    path = tmp_path / "part.json"
+    document = {"machine_info": {"noisy": False}, "benchmarks": [{"extra_info": make_figure()}]}
+    path.write_text(json.dumps(document))
+    publish.add_loops(path)
+    report = tables.read_report(path)
+    assert [f["table"] for f in report.figures] == ["settings", "cold", "loop"][: 2 + has_model]
+    assert report.figures[1]["us"] == 9.0 and report.figures[1]["cpu"] == "a processor"
+    assert report.figures[1].keys() <= make_loop_figure("cold", "", 1.0).keys()
+
+
+def test_pages_need_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "run", pytest.fail)
+    monkeypatch.setattr(publish, "of_the_file", lambda: (publish.ROWS,))
+    monkeypatch.setattr(publish.loop, "is_installed", lambda: False)
+    with pytest.raises(SystemExit, match=r"nothing is measured: --readme needs torch, .*MODEL=1"):
+        publish.main(readme=True)
 
 
 def test_pages_need_recorded_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,3 +21,12 @@ def make_figure(**changes: Any) -> dict[str, Any]:
         **{"versions": {"python": "3.11.7", "numpy": "2.4.6"}, "load_average": 0.1, "noisy": False},
         **changes,
     }
+
+
+def make_loop_figure(table: str, form: str, us: float, **changes: Any) -> dict[str, Any]:
+    """A figure of benches/loop.py or benches/cold.py, with the facts that a run adds."""
+    names = ("cpu", "zen4", "cores", "versions", "numpy_simd", "load_average", "noisy", "isa")
+    facts = {name: make_figure()[name] for name in names}
+    step = {"step_us": 900.0} if table == "loop" else {}
+    times = {"us": us, "mean_us": us + 1, "p90_us": us + 2, "p99_us": us + 3}
+    return {**facts, "table": table, "form": form, "batch": 1, **times, **step, **changes}
