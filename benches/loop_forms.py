@@ -90,6 +90,7 @@ def row_forms(vocabulary: int, rng: np.random.Generator) -> Forms:
         ARGMAX: lambda row: row.argmax(),
         ROW: sampling(),
         OWN_CLOCK: sampling(measure=True),
+        "sampler(row[:16])": partial(lambda one, row: one(row[:16]), sampling()),
         "sample(row)": drawing(),
         MASK: partial(lambda one, row: one(row, mask=mask), sampling()),
         BIAS: partial(lambda one, row: one(row, bias={5: 1.0}), sampling()),
