@@ -162,6 +162,9 @@ def tensor_batch_forms() -> Forms:
     return {
         f"torch.argmax(logits[:, -1], -1), {BATCH} rows": lambda x: torch.argmax(x[:, -1], -1),
         AT_BATCH: partial(lambda one, logits: one(logits, at=-1), sampling()),
+        f"sampler(logits[:, -1]), {BATCH} rows": partial(
+            lambda one, logits: one(logits[:, -1]), sampling()
+        ),
     }
 
 
