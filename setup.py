@@ -95,7 +95,10 @@ class BuildNative(build_ext):
 
     def run(self) -> None:
         """Translate the .pyx, then compile."""
+        import numpy  # not needed without a compiler
+
         for extension in self.extensions:
+            extension.include_dirs.append(numpy.get_include())
             translated = cythonize(
                 [extension],
                 include_path=[str(KERNELS)],
@@ -144,7 +147,10 @@ NATIVE = Extension(
     sources=[str(KERNELS / name) for name in SOURCES],
     depends=dependencies(),
     include_dirs=[str(KERNELS)],
-    define_macros=[("FASTSAMPLE_FLAGS", '"' + " ".join(FLAGS) + '"')],
+    define_macros=[
+        ("FASTSAMPLE_FLAGS", '"' + " ".join(FLAGS) + '"'),
+        ("NPY_NO_DEPRECATED_API", "NPY_1_23_API_VERSION"),
+    ],
     extra_compile_args=COMPILE_FLAGS,
     extra_link_args=[*LINK_FLAGS, *SANITIZE_FLAGS],
     language="c++",

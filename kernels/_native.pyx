@@ -3,14 +3,15 @@
 
 kernels.pxd declares the kernels; buffers.pxi acquires the memory of arrays; histories.pxi keeps the tokens of a
 sampler's sequences; arrays.pxi, arguments.pxi and results.pxi are what prepared calls take and return, step.pxi and
-draw.pxi those of a sampler and of `sample`; sums.pxi adds the numbers of any array. The GIL is released for all but
-brief calls.
+draw.pxi those of a sampler and of `sample`, call.pxi the way from a sampler to its step; sums.pxi adds the numbers of
+any array. The GIL is released for all but brief calls.
 """
 
 import os
 import sys
 from time import perf_counter_ns as _perf_counter_ns
 
+from cython cimport final
 from cpython.buffer cimport (
     PyBUF_C_CONTIGUOUS,
     PyBUF_STRIDED_RO,
@@ -290,6 +291,7 @@ include "histories.pxi"
 include "arrays.pxi"
 include "arguments.pxi"
 include "results.pxi"
+include "call.pxi"
 include "step.pxi"
 include "draw.pxi"
 include "sums.pxi"

@@ -78,9 +78,9 @@ cdef bint _find_rows(Buffers& buffers, logits, at, bint is_checked, int64_t vali
     Where they are checked, they are memory of `inputs.logits.memory_of_logits`: uint16 holds bfloat16.
     """
     cdef Array array
-    if is_checked and logits.dtype is _UINT16:
+    if is_checked and type(logits) is _NDARRAY and logits.dtype is _UINT16:
         array.kind = BFLOAT16
-        if not _find_memory(buffers, logits, &array):
+        if not _find_memory(<PyArrayObject*>logits, &array):
             return False
     elif not _find_array(buffers, logits, &array):
         return False

@@ -25,6 +25,19 @@ cdef extern from * nogil:
         bint is_torch
 
 
+# Fields of NumPy's arrays: to read them costs less than to ask for a buffer.
+cdef extern from "<numpy/arrayobject.h>" nogil:
+    ctypedef struct PyArrayObject:
+        pass
+    ctypedef struct PyArray_Descr:
+        pass
+    void* PyArray_DATA(PyArrayObject*)
+    int PyArray_NDIM(PyArrayObject*)
+    Py_ssize_t PyArray_DIM(PyArrayObject*, int)
+    Py_ssize_t PyArray_STRIDE(PyArrayObject*, int)
+    PyArray_Descr* PyArray_DESCR(PyArrayObject*)
+
+
 # The first three are those of DType.
 cdef enum Kind:
     FLOAT32 = 0
@@ -50,12 +63,12 @@ cdef dict _KINDS = {
 cdef bint _find_array(Buffers& buffers, value, Array* array) except -1:
     """Find the memory of an array of NumPy, or of a tensor; False for anything else."""
     if type(value) is _NDARRAY:
-        return _find_ndarray(buffers, value, array)
+        return _find_ndarray(value, array)
     return _find_tensor(buffers, value, array)
 
 
-cdef bint _find_ndarray(Buffers& buffers, value, Array* array) except -1:
-    dtype = value.dtype
+cdef bint _find_ndarray(value, Array* array) except -1:
+    dtype = <object>PyArray_DESCR(<PyArrayObject*>value)
     if dtype is _FLOAT32:
         array.kind = FLOAT32
     elif dtype is _FLOAT16:
@@ -65,22 +78,21 @@ cdef bint _find_ndarray(Buffers& buffers, value, Array* array) except -1:
         if kind is None:
             return False
         array.kind = kind
-    return _find_memory(buffers, value, array)
+    return _find_memory(<PyArrayObject*>value, array)
 
 
-cdef bint _find_memory(Buffers& buffers, value, Array* array) except -1:
+cdef bint _find_memory(PyArrayObject* value, Array* array) noexcept:
     """Find the memory of an array of NumPy whose kind is known."""
-    array.itemsize = _ITEMSIZES[array.kind]
-    cdef Py_buffer* buffer = _hold(buffers, value, PyBUF_STRIDED_RO, array.itemsize, "array")
-    if buffer.ndim > 3:
+    array.ndim = PyArray_NDIM(value)
+    if array.ndim > 3:
         return False
-    array.data = <const char*>buffer.buf
-    array.ndim = buffer.ndim
+    array.itemsize = _ITEMSIZES[array.kind]
+    array.data = <const char*>PyArray_DATA(value)
     array.is_torch = False
     cdef int axis
-    for axis in range(buffer.ndim):
-        array.shape[axis] = buffer.shape[axis]
-        array.strides[axis] = buffer.strides[axis]
+    for axis in range(array.ndim):
+        array.shape[axis] = PyArray_DIM(value, axis)
+        array.strides[axis] = PyArray_STRIDE(value, axis)
     return True
 
 

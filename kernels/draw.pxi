@@ -1,5 +1,6 @@
 # Prepared calls of `sample`, for one row.
 
+@final
 cdef class Draw:
     """The `Draw` of engines/contract.py.
 

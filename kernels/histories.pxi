@@ -1,6 +1,7 @@
 # The tokens of a sampler's sequences, with the counts that penalties read.
 
 
+@final
 cdef class TokenHistory:
     """The tokens of one sequence: `TokenHistory` of api/token_history.py.
 

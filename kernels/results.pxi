@@ -28,6 +28,7 @@ cdef object _as_tensor(array):
     return _from_numpy(array)
 
 
+@final
 cdef class _Details:
     """What a call returns besides tokens: arrays for the kernels to fill, None where it was not wanted."""
 

@@ -13,6 +13,7 @@ cdef enum:
     AUTOMATIC = 2
 
 
+@final
 cdef class _Row:
     """What a step reads of a sequence; the sequence keeps it."""
 
@@ -43,11 +44,14 @@ cdef _Row _row_of(sequence):
     return <_Row>row
 
 
+@final
 cdef class Step:
     """The `Step` of engines/contract.py.
 
     Parameters
     ----------
+    owner : type
+        A class whose objects keep their step in the slot `_step`: see call.pxi.
     valid_vocab : int
         How many columns of every row are tokens; 0 for all, whose number may then differ.
     max_vocabulary : int
@@ -68,7 +72,6 @@ cdef class Step:
     cdef int64_t _max_vocabulary
     cdef bint _has_seeds
     cdef object _result_type
-    cdef Buffers _buffers
     cdef int64_t* _latency_counts
     cdef int64_t* _latency_sums
     # None while the sampler changes.
@@ -86,9 +89,11 @@ cdef class Step:
     cdef vector[uint64_t] _skipped
     cdef vector[int64_t] _tokens
     cdef vector[uint8_t] _status
+    cdef Buffers _buffers  # last: it is large
 
-    def __cinit__(self, int64_t valid_vocab, int64_t max_vocabulary, bint has_seeds, result_type, latency, isa,
-                  int n_threads, str reduction):
+    def __cinit__(self, type owner, int64_t valid_vocab, int64_t max_vocabulary, bint has_seeds, result_type,
+                  latency, isa, int n_threads, str reduction):
+        _call_steps(owner, Step)
         self._kernels = _chosen(isa).kernels
         self._reduction = <Reduction><int>_REDUCTIONS[reduction]
         self._n_threads = n_threads
@@ -111,9 +116,18 @@ cdef class Step:
         self._is_bound = False
         self._sequences = sequences
 
-    def __call__(self, logits, at=None, sequences=None, mask=None, bias=None, int64_t started=0,
-                 bint is_checked=False, bint is_tensor=False):
+    def __call__(self, logits, *, at=None, sequences=None, mask=None, bias=None):
         """Draw a token for each sequence, append them and return them; or None."""
+        return self._call(logits, at, sequences, mask, bias, 0, False, False)
+
+    def draw(self, logits, at, sequences, mask, bias, int64_t started=0, bint is_checked=False,
+             bint is_tensor=False):
+        """Do a call that began before."""
+        return self._call(logits, at, sequences, mask, bias, started, is_checked, is_tensor)
+
+    cdef object _call(self, logits, at, sequences, mask, bias, int64_t started, bint is_checked, bint is_tensor):
+        if self._latency_sums and not started:
+            started = <int64_t>_perf_counter_ns()
         cdef Buffers buffers
         cdef Arguments arguments
         cdef SampleOutput output = SampleOutput()

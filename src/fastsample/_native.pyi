@@ -26,10 +26,19 @@ class Step:
     def __call__(
         self,
         logits: Any,
+        *,
         at: Any = None,
         sequences: Any = None,
         mask: Any = None,
         bias: Any = None,
+    ) -> Any: ...
+    def draw(
+        self,
+        logits: Any,
+        at: Any,
+        sequences: Any,
+        mask: Any,
+        bias: Any,
         started: int = 0,
         is_checked: bool = False,
         is_tensor: bool = False,

@@ -39,6 +39,7 @@ from .result import (
     require_valid_rows,
 )
 from .sequences import (
+    REWOUND,
     Sequence,
     SequenceTable,
     parse_id,
@@ -46,8 +47,6 @@ from .sequences import (
     parse_token_lists,
     start_sequence,
 )
-
-_REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back")
 
 
 class Sampler:
@@ -132,6 +131,7 @@ class Sampler:
     ((1, 2), 2, 1)
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_step")  # compiled calls go to the step
     _batch: Batch | None
     _step: Step | None
 
@@ -254,12 +254,12 @@ class Sampler:
         started = 0 if self._latency is None else perf_counter_ns()
         step = self._step
         if step is not None:
-            drawn = step(logits, at, sequences, mask, bias, started)
+            drawn = step.draw(logits, at, sequences, mask, bias, started)
             if drawn is not None:
                 return drawn
             memory, torch = memory_of_logits(logits)
             if memory is not logits:
-                drawn = step(memory, at, sequences, mask, bias, started, True, torch)
+                drawn = step.draw(memory, at, sequences, mask, bias, started, True, torch)
                 if drawn is not None:
                     return drawn
         rows = as_rows(logits, self._valid_vocab, at)
@@ -381,6 +381,7 @@ class Sampler:
         """Let the engine prepare the calls of this sampler."""
         make_step = self._execution.engine.make_step
         return make_step and make_step(
+            Sampler,
             self._valid_vocab or 0,
             MAX_VOCABULARY,
             self._table.is_dynamic,
@@ -479,7 +480,7 @@ class Sampler:
         >>> sampler.position, sampler.sequence(0).output
         (1, [5])
         """
-        count = _REWOUND.one(n)
+        count = REWOUND.one(n)
         with self._exclusive.begin():
             batch = self._suspend()
             self._table.rewind(count, parse_ids(sequences))

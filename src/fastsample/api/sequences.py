@@ -19,11 +19,13 @@ from fastsample.params.parameters import (
     fresh_seed,
     replace_fields,
 )
+from fastsample.params.table import POSITION
 from fastsample.params.validation import per_row
 
 from .token_history import TokenHistory, history_class, make_history
 
 NO_TOKENS = array("q")
+REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -166,21 +166,33 @@ class Step(Protocol):
     def __call__(
         self,
         logits: Any,
+        *,
         at: Any = None,
         sequences: Any = None,
         mask: Any = None,
         bias: Any = None,
-        started: int = 0,
-        is_checked: bool = False,
-        is_tensor: bool = False,
     ) -> Any:
         """Do a call of `Sampler`: draw, append the tokens, and return them.
 
         None where it declines: the general path returns the same, or raises the error. Nothing has
-        changed then. Without `is_checked`, logits are declined but for plain arrays and tensors;
-        with it they are memory that `inputs.logits.memory_of_logits` has found, of a tensor where
-        `is_tensor` is True. `started` is when the call of a sampler that measures began, by
-        `time.perf_counter_ns`.
+        changed then. Logits are declined but for plain arrays and tensors.
+        """
+
+    def draw(
+        self,
+        logits: Any,
+        at: Any,
+        sequences: Any,
+        mask: Any,
+        bias: Any,
+        started: int = 0,
+        is_checked: bool = False,
+        is_tensor: bool = False,
+    ) -> Any:
+        """Do the same, in a call that began at `started`, by `time.perf_counter_ns`; 0: now.
+
+        With `is_checked`, the logits are memory that `inputs.logits.memory_of_logits` has found, of
+        a tensor where `is_tensor` is True.
         """
 
     def sample(

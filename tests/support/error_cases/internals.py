@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 
-from fastsample import Latency, engines
+from fastsample import Latency, Sampler, engines
 from fastsample.engines import plan, reference
 from fastsample.engines.contract import (
     LogitsProcessors,
@@ -134,6 +134,7 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
 def native_step(changed: dict[str, Any]) -> None:
     """Calls that are prepared for rows of three tokens, likewise."""
     arguments = {
+        "owner": Sampler,
         "valid_vocab": 0,
         "max_vocabulary": 3,
         "has_seeds": False,
@@ -180,6 +181,11 @@ NATIVE = [
     *(
         ErrorCase(lambda changed=changed: native_step(changed), ValueError, part)
         for changed, part in BAD_STEPS
+    ),
+    ErrorCase(
+        lambda: native_step({"owner": type("Owner", (), {"_step": None})}),
+        TypeError,
+        "Owner must have a slot `_step`",
     ),
     ErrorCase(
         lambda: native_softmax(np.empty((4, 2), np.float32), make_plan(4)),
