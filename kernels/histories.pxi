@@ -8,15 +8,23 @@ cdef class TokenHistory:
     Parameters
     ----------
     prompt, output : int64 arrays of shape (N,)
-        Tokens in [0, 2**22).
+        Tokens in [-2**31, 2**31).
+    ignored : int64 array of shape (N,), optional
+        The tokens that are not counted, ascending.
+    has_outside : bool
+        Whether tokens that are not in [0, V) are not counted either, which all must be otherwise.
     """
 
     cdef CTokenHistory _tokens
 
-    def __init__(self, prompt, output):
+    def __init__(self, prompt, output, ignored=None, bint has_outside=False):
         cdef Buffers buffers
         cdef int64_t count = 0
-        cdef const int64_t* tokens = _hold_tokens(buffers, prompt, &count)
+        cdef const int64_t* tokens
+        if ignored is not None:
+            tokens = _hold_tokens(buffers, ignored, &count)
+            self._tokens.set_ignored(tokens, count, has_outside)
+        tokens = _hold_tokens(buffers, prompt, &count)
         self._tokens.set_prompt(tokens, count)
         tokens = _hold_tokens(buffers, output, &count)
         self._tokens.reserve_more(count)

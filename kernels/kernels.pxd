@@ -18,7 +18,9 @@ cdef extern from "<runtime/types.hpp>" namespace "fastsample" nogil:
 
 cdef extern from "<sampling/token_counts.hpp>" namespace "fastsample" nogil:
     cppclass CTokenHistory "fastsample::TokenHistory":
+        void set_ignored(const int64_t*, int64_t, bint) except +
         void set_prompt(const int64_t*, int64_t) except +
+        void set_vocabulary(int64_t)
         void reserve_more(int64_t) except +
         void extend(const int64_t*, int64_t)
         void truncate(int64_t)

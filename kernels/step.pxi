@@ -238,6 +238,7 @@ cdef class Step:
             length = self._histories[b].output_count()
             if self._skipped[b] > MAX_POSITION - length:
                 return False
+            self._histories[b].set_vocabulary(arguments.batch.vocabulary)
             if (has_penalty(self._params[b])
                     and self._histories[b].max_token() >= arguments.batch.vocabulary):
                 return False

@@ -204,6 +204,22 @@ void TokenCounter::move_to(CountedTokens& target) {
 
 // ---- the tokens of a sequence ---------------------------------------------------------------------------
 
+void TokenHistory::set_ignored(const int64_t* tokens, int64_t count, bool has_outside) {
+  ignored_.assign(tokens, tokens + count);
+  ignores_outside_ = has_outside;
+}
+
+bool TokenHistory::is_counted(int64_t token) const noexcept {
+  return token >= 0 && token < limit_ &&
+         (ignored_.empty() || !std::binary_search(ignored_.begin(), ignored_.end(), token));
+}
+
+void TokenHistory::set_limit(int64_t limit) noexcept {
+  limit_ = limit;
+  for (ScopeCounts& counts : scopes_) counts.is_stale = true;
+  find_max(count());
+}
+
 void TokenHistory::set_prompt(const int64_t* tokens, int64_t count) {
   reserve_more(count);
   extend(tokens, count);
@@ -227,19 +243,23 @@ void TokenHistory::truncate(int64_t output_count) noexcept {
   const int64_t kept = prompt_count_ + output_count;
   move_counts(count(), kept);
   tokens_.resize(index_of(kept));
-  if (kept > max_place_) return;
+  if (kept <= max_place_) find_max(kept);
+}
+
+void TokenHistory::find_max(int64_t end) noexcept {
   max_token_ = -1;
-  for (int64_t i = 0; i < kept; ++i) note_max(tokens_[index_of(i)], i);
+  max_place_ = 0;
+  for (int64_t i = 0; i < end; ++i) note_max(tokens_[index_of(i)], i);
 }
 
 void TokenHistory::note_max(int64_t token, int64_t place) noexcept {
-  if (token <= max_token_) return;
+  if (token <= max_token_ || !is_counted(token)) return;
   max_token_ = token;
   max_place_ = place;
 }
 
 std::size_t TokenHistory::bytes() const {
-  std::size_t bytes = tokens_.capacity() * sizeof tokens_[0];
+  std::size_t bytes = (tokens_.capacity() + ignored_.capacity()) * sizeof tokens_[0];
   for (const ScopeCounts& counts : scopes_) bytes += sizeof counts + counts.counted.bytes();
   return bytes;
 }
@@ -269,7 +289,9 @@ void TokenHistory::move_counts(int64_t from, int64_t to) noexcept {
 
 void TokenHistory::move(ScopeCounts& counts, Range from, Range to) {
   const auto visit = [&](int64_t first, int64_t end, void (CountedTokens::*change)(int64_t)) {
-    for (int64_t i = first; i < end; ++i) (counts.counted.*change)(tokens_[index_of(i)]);
+    for (int64_t i = first; i < end; ++i) {
+      if (is_counted(tokens_[index_of(i)])) (counts.counted.*change)(tokens_[index_of(i)]);
+    }
   };
   visit(std::max(to.first, from.end), to.end, &CountedTokens::add);
   visit(to.first, std::min(from.first, to.end), &CountedTokens::add);
@@ -289,7 +311,9 @@ void TokenHistory::rebuild(ScopeCounts& counts) {
   TokenCounter& counter = token_counter();
   counter.reserve(max_token() + 1);
   const Range tokens = range(counts.scope, count());
-  for (int64_t i = tokens.first; i < tokens.end; ++i) counter.add(tokens_[index_of(i)]);
+  for (int64_t i = tokens.first; i < tokens.end; ++i) {
+    if (is_counted(tokens_[index_of(i)])) counter.add(tokens_[index_of(i)]);
+  }
   CountedTokens counted;
   counter.move_to(counted);
   counted.settle();

@@ -62,7 +62,13 @@ class TokenCounter {
 // The tokens of one sequence, its prompt and its output, with the counts of each scope that has been read.
 class TokenHistory {
  public:
-  void set_prompt(const int64_t* tokens, int64_t count);  // first of all
+  // First of all: the tokens that are not counted, ascending; and whether those outside of the rows are not.
+  void set_ignored(const int64_t* tokens, int64_t count, bool has_outside);
+  void set_prompt(const int64_t* tokens, int64_t count);  // before any output
+  // Says how many tokens the rows have. Where those outside are ignored, counts for another number are made anew.
+  void set_vocabulary(int64_t vocabulary) noexcept {
+    if (ignores_outside_ && vocabulary != limit_) set_limit(vocabulary);
+  }
   // Allocates memory for so many more tokens; may throw std::bad_alloc.
   void reserve_more(int64_t more) {
     const std::size_t size = tokens_.size() + static_cast<std::size_t>(more);
@@ -74,7 +80,7 @@ class TokenHistory {
   int64_t prompt_count() const { return prompt_count_; }
   int64_t output_count() const { return count() - prompt_count_; }
   const int32_t* tokens() const { return tokens_.data(); }
-  int64_t max_token() const { return max_token_; }  // -1 if there is none
+  int64_t max_token() const { return max_token_; }  // of those that are counted; -1 if there is none
   std::size_t bytes() const;
 
   // The counts of a scope: made when it is read for the first time. May throw std::bad_alloc.
@@ -93,12 +99,18 @@ class TokenHistory {
   int64_t count() const { return static_cast<int64_t>(tokens_.size()); }
   void grow(std::size_t size);
   Range range(int64_t scope, int64_t count) const;
+  bool is_counted(int64_t token) const noexcept;
+  void set_limit(int64_t limit) noexcept;
+  void find_max(int64_t end) noexcept;
   void note_max(int64_t token, int64_t place) noexcept;
   void move_counts(int64_t from, int64_t to) noexcept;
   void move(ScopeCounts& counts, Range from, Range to);
   void rebuild(ScopeCounts& counts);
 
   std::vector<int32_t> tokens_;
+  std::vector<int32_t> ignored_;
+  bool ignores_outside_ = false;
+  int64_t limit_ = INT64_MAX;
   int64_t prompt_count_ = 0;
   int64_t max_token_ = -1;
   int64_t max_place_ = 0;  // where it occurs first

@@ -153,14 +153,16 @@ def test_forms_of_a_bias() -> None:
         assert answers(sample(LOGITS, bias=form, **RNG_POSITION, **EVERYTHING)) == none
 
 
-def test_a_bias_is_rounded_once_from_any_integer() -> None:
+def test_a_bias_may_be_any_integer() -> None:
+    """Those beyond 2^53 are rounded to float64 first."""
     row = np.zeros(3, np.float32)
     step = 2**36  # half of float32's at 2^60
     for number, rounded in (
-        (2**60 + step + 1, 2**60 + 2 * step),
-        (2**60 + step, 2**60),
-        (-(2**60) - step - 1, -(2**60) - 2 * step),
+        (2**60 + step + 2**9, 2**60 + 2 * step),
+        (2**60 + step + 1, 2**60),
+        (-(2**60) - step - 2**9, -(2**60) - 2 * step),
         (2**64, 2**64),
+        (-(2**64), -(2**64)),
         (2**100 + 1, 2**100),
         (3, 3),
     ):
@@ -323,6 +325,7 @@ FIELDS: dict[str, Any] = {
     "repetition_scope": "prompt",
     "frequency_scope": 3,
     "presence_scope": "all",
+    "ignore_tokens": range(150),
     "min_keep": 50,
     "stages": ("top_p", "temperature", "top_k", "min_p"),
     "draw": "race",

@@ -41,6 +41,7 @@ OTHER: dict[str, Any] = {
     "repetition_scope": "output",
     "frequency_scope": "all",
     "presence_scope": 2,
+    "ignore_tokens": range(10_000),
     "min_keep": 30,
     "stages": tuple(reversed(STAGES)),
     "draw": "race",

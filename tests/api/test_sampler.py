@@ -178,7 +178,7 @@ def test_continuations_accept_a_list_each() -> None:
 
 def test_a_token_out_of_the_vocabulary_is_an_error_before_any_work() -> None:
     sampler = Sampler(PENALISED, prompt=[3, 200])
-    with pytest.raises(ValueError, match=r"`prompt` must hold tokens in \[0, 200\), got 200"):
+    with pytest.raises(ValueError, match=r"sequence 0 must hold tokens in \[0, 200\), got 200"):
         sampler(STEPS[0, 0])
     assert sampler.position == 0
     Sampler(PARAMS, prompt=[3, 200])(STEPS[0, 0])  # nothing looks at it

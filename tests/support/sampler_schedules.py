@@ -39,7 +39,13 @@ class Schedule:
         self.rng = np.random.default_rng(seed)
         self.valid_vocab = 61 if self.rng.random() < 0.3 else None
         self.vocabulary = self.valid_vocab or COLUMNS
-        self.sampler = Sampler([], valid_vocab=self.valid_vocab, engine=engine.name, isa=engine.isa)
+        self.sampler = Sampler(
+            [],
+            valid_vocab=self.valid_vocab,
+            short_mask="ban",
+            engine=engine.name,
+            isa=engine.isa,
+        )
         self.outputs: dict[int, list[int]] = {}
         self.add()
 
@@ -173,6 +179,7 @@ class Schedule:
             prompt=sequence.prompt,
             output=sequence.output,
             valid_vocab=self.valid_vocab,
+            short_mask="ban",
             engine="reference",
             **{**arguments, "on_invalid": "mark"},
         )

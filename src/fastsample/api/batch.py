@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_pr
 from fastsample.params.parameters import MAX_POSITION
 from fastsample.params.table import PENALTIES
 
-from .sequences import Sequence
+from .sequences import Sequence, SequenceTable
 from .token_history import history_class
 
 
@@ -29,11 +30,10 @@ class Batch:
         # Calls append to the outputs; a position is the length of an output plus what was skipped.
         self.histories = [one._history for one in sequences]
         self.skipped = [one._skipped for one in sequences]
-        self.has_penalties = any(
-            getattr(one.params, penalty.name) != penalty.off[0]
+        self.has_penalty = [
+            any(getattr(one.params, penalty.name) != penalty.off[0] for penalty in PENALTIES)
             for one in sequences
-            for penalty in PENALTIES
-        )
+        ]
 
     def require_rows(self, n_rows: int) -> None:
         """Refuse another number of rows than sequences."""
@@ -44,25 +44,66 @@ class Batch:
                 "from a list takes more with add(), another starts again with reset())"
             )
 
-    def write_positions(self) -> None:
-        """Write the position of every sequence into the plan."""
-        for b, (skipped, one) in enumerate(zip(self.skipped, self.histories, strict=True)):
-            position = skipped + one.output_count
+    def find_bad(self, vocabulary: int) -> dict[int, str]:
+        """Say for each row whose sequence cannot be drawn what is wrong with it."""
+        bad = {}
+        for b, (one, skipped) in enumerate(zip(self.sequences, self.skipped, strict=True)):
+            position = skipped + self.histories[b].output_count
             if position > MAX_POSITION:
-                raise ValueError(
-                    f"`position` must be in [0, 2**64), got {position} (every position of this "
-                    "seed has been drawn; take another)"
+                bad[b] = (
+                    f"`position` must be in [0, 2**64), got {position} for sequence {{number}} "
+                    "(every position of this seed has been drawn, take another; {way_out})"
                 )
-            self.plan["position"][b] = position
+            elif self.has_penalty[b] and (outside := _token_outside(one, vocabulary)) is not None:
+                bad[b] = (
+                    f"sequence {{number}} must hold tokens in [0, {vocabulary}), got {outside} "
+                    '({way_out}; made with ignore_tokens="outside", it skips them in penalties)'
+                )
+        return bad
 
-    def processors(self, rows: Rows, **given: Any) -> LogitsProcessors | None:
+    def bad_sequence_error(self, bad: dict[int, str], table: SequenceTable) -> ValueError:
+        """Make the error for the first sequence that cannot be drawn."""
+        row, message = next(iter(bad.items()))
+        number = row if table.is_open else (table.ids if self.ids is None else self.ids)[row]
+        way_out = (
+            f"remove({number}) lets the others be drawn"
+            if table.is_dynamic
+            else "make a new Sampler"
+        )
+        return ValueError(message.format(number=number, way_out=way_out))
+
+    def write_positions(self, bad: Collection[int]) -> None:
+        """Write the position of every sequence that can be drawn into the plan."""
+        for b, (skipped, one) in enumerate(zip(self.skipped, self.histories, strict=True)):
+            if b not in bad:
+                self.plan["position"][b] = skipped + one.output_count
+
+    def processors(self, rows: Rows, bad: Collection[int], **given: Any) -> LogitsProcessors | None:
         """Check a call's mask and bias, and add the tokens where a penalty reads them."""
-        if not self.has_penalties:
+        is_read = [has and b not in bad for b, has in enumerate(self.has_penalty)]
+        if not any(is_read):
             return make_logits_processors(rows, **given)
-        prompts = [one.prompt_array() for one in self.histories]
-        outputs = [one.output_array() for one in self.histories]
-        return make_logits_processors(rows, **given, prompt=prompts, output=outputs)
+        pairs = zip(self.histories, is_read, strict=True)
+        parts = [
+            (one.prompt_array(), one.output_array()) if read else ((), ()) for one, read in pairs
+        ]
+        prompts, outputs = map(list, zip(*parts, strict=True))
+        ignored = [one._ignored for one in self.sequences]
+        return make_logits_processors(
+            rows, **given, prompt=prompts, output=outputs, ignored=ignored
+        )
 
     def append(self, tokens: NDArray[np.int64]) -> None:
         """Append a token to each output; -1 appends none."""
         history_class().append_all(self.histories, tokens)
+
+
+def _token_outside(sequence: Sequence, vocabulary: int) -> int | None:
+    """Return the first token of a sequence that is neither a column of the rows nor ignored."""
+    for tokens in (sequence._history.prompt_array(), sequence._history.output_array()):
+        is_bad = ((tokens < 0) | (tokens >= vocabulary)) & ~sequence._ignored.among(
+            tokens, vocabulary
+        )
+        if is_bad.any():
+            return int(tokens[is_bad][0])
+    return None

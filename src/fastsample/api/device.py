@@ -45,6 +45,7 @@ from fastsample.inputs.torch import (
     check_tokens,
     has_tensors,
 )
+from fastsample.params.ignored_tokens import IgnoredTokens, parse_ignored
 from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.stages import on_value
 from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES, THREADS
@@ -155,7 +156,8 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
         bad += [] if found is None else [found]
     fields = {name: arguments[name] for name in LogitsProcessors._fields}
     allow_short = is_short_allowed(arguments["short_mask"])
-    processors, found = _processors(rows, fields, scopes_of(plan), allow_short)
+    ignored = parse_ignored(arguments["ignore_tokens"])
+    processors, found = _processors(rows, fields, scopes_of(plan), allow_short, ignored)
     bad += found
     chain = tuple(STAGES[code - 1] for codes in plan["stages"][:1].tolist() for code in codes)
     names, host = (*FIXED, *chain), numbers_of(plan)
@@ -260,20 +262,27 @@ def _columns(
 
 
 def _processors(
-    rows: Rows, values: dict[str, Any], scopes: tuple[int, ...], allow_short_mask: bool
+    rows: Rows,
+    values: dict[str, Any],
+    scopes: tuple[int, ...],
+    allow_short_mask: bool,
+    ignored: IgnoredTokens,
 ) -> tuple[TensorProcessors, list[Tensor]]:
     """The logits processors on the device of the logits, and marks of rows they are bad for."""
     device = rows.values.device
     tensors = {name: value for name, value in values.items() if has_tensors(name, value)}
     host = {name: value for name, value in values.items() if name not in tensors}
     n_rows = 0 if all(value is None for value in host.values()) else int(rows.values.shape[0])
-    of_host = make_logits_processors(rows, **host, allow_short_mask=allow_short_mask)
+    marked = np.zeros(n_rows, np.bool_)
+    of_host = make_logits_processors(
+        rows, **host, allow_short_mask=allow_short_mask, ignored=ignored, bad=marked
+    )
     processors = processors_of(of_host, np.arange(n_rows), scopes)
     fields: dict[str, Any] = {
         name: part if part is None or name == "scopes" else part.to(device, non_blocking=True)
         for name, part in processors._asdict().items()
     }
-    bad = []
+    bad = [tensor_of(marked)] if marked.any() else []
     for name, value in tensors.items():
         if name == "mask":
             fields[name] = check_mask(value, rows, allow_short=allow_short_mask).to(
@@ -283,7 +292,7 @@ def _processors(
         if name == "bias":
             fields["bias_tokens"], fields["bias"], found = check_bias(value, rows)
         else:
-            fields[name], found = check_tokens(name, value, rows)
+            fields[name], found = check_tokens(name, value, rows, ignored)
         bad.append(found)
     return TensorProcessors(**fields), bad
 

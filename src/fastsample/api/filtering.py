@@ -15,6 +15,7 @@ from fastsample.inputs.arrays import dtype_of, in_type_of, is_tensor, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
 from fastsample.inputs.mask import is_short_allowed
+from fastsample.params.ignored_tokens import parse_ignored
 from fastsample.params.table import DRAW, STAGES
 
 from .result import as_caller_array, check_out, require_valid_rows
@@ -85,6 +86,7 @@ def kept_set(
     repetition_scope: str | int = "all",
     frequency_scope: str | int = "output",
     presence_scope: str | int = "output",
+    ignore_tokens: Any = (),
     min_keep: ArrayLike = 1,
     stages: tuple[str, ...] = STAGES,
     valid_vocab: int | None = None,
@@ -102,6 +104,7 @@ def kept_set(
     typical_p, epsilon_cutoff, top_n_sigma, top_a : scalar, or one per row, shape (B,)
     repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
     repetition_scope, frequency_scope, presence_scope : str or int
+    ignore_tokens : tokens, "outside", or a list of both
     stages : tuple of str
         As in `SamplingParams`. At temperature 0 only the top token is kept.
     mask, short_mask, bias, prompt, output, valid_vocab, engine, isa, n_threads
@@ -154,6 +157,7 @@ def filter_logits(
     repetition_scope: str | int = "all",
     frequency_scope: str | int = "output",
     presence_scope: str | int = "output",
+    ignore_tokens: Any = (),
     min_keep: ArrayLike = 1,
     stages: tuple[str, ...] = STAGES,
     valid_vocab: int | None = None,
@@ -170,8 +174,8 @@ def filter_logits(
         As in `sample`. Modified only if `out` shares its memory.
     temperature, top_k, top_p, min_p, min_keep, typical_p, epsilon_cutoff, top_n_sigma, top_a,
     repetition_penalty, frequency_penalty, presence_penalty, repetition_scope, frequency_scope,
-    presence_scope, stages, mask, short_mask, bias, prompt, output, valid_vocab, engine, isa,
-    n_threads
+    presence_scope, ignore_tokens, stages, mask, short_mask, bias, prompt, output, valid_vocab,
+    engine, isa, n_threads
         As in `kept_set`. The temperature affects which tokens are kept; the returned logits are
         not divided by it. Columns past `valid_vocab` become -inf.
     out : array or tensor of the kind, dtype and shape of `logits`, optional
@@ -220,7 +224,10 @@ def _filter(rows: Rows, arguments: dict[str, Any]) -> KeptSets:
     plan = make_plan(len(rows.values), **params)
     fields = {name: arguments[name] for name in LogitsProcessors._fields}
     allow_short = is_short_allowed(arguments["short_mask"])
-    processors = make_logits_processors(rows, **fields, allow_short_mask=allow_short)
+    ignored = parse_ignored(arguments["ignore_tokens"])
+    processors = make_logits_processors(
+        rows, **fields, allow_short_mask=allow_short, ignored=ignored
+    )
     options = [arguments[name] for name in ("engine", "isa", "n_threads")]
     return find_kept_sets(rows, plan, processors, *options)
 

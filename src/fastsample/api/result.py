@@ -29,7 +29,7 @@ class Status(IntEnum):
     EMPTY
         2: every logit is -inf after mask, bias and penalties.
     BAD_PARAM
-        3: a parameter of the row is out of range.
+        3: a parameter of the row, or a token of its history, is out of range.
 
     Examples
     --------

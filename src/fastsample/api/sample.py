@@ -16,6 +16,7 @@ from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, take_steps
 from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.inputs.mask import is_short_allowed
+from fastsample.params.ignored_tokens import parse_ignored
 from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
 from fastsample.params.validation import check_reduction
@@ -59,6 +60,7 @@ def sample(
     repetition_scope: str | int = "all",
     frequency_scope: str | int = "output",
     presence_scope: str | int = "output",
+    ignore_tokens: Any = (),
     min_keep: ArrayLike = 1,
     stages: tuple[str, ...] = STAGES,
     draw: str | None = None,
@@ -119,6 +121,7 @@ def sample(
     repetition_penalty, frequency_penalty, presence_penalty : scalar, or one per row, shape (B,)
         As in `SamplingParams`.
     repetition_scope, frequency_scope, presence_scope : {"all", "prompt", "output"} or int
+    ignore_tokens : tokens, "outside", or a list of both
         As in `SamplingParams`; the same for all rows.
     min_keep : int, or one per row, shape (B,)
         As in `SamplingParams`.
@@ -143,9 +146,9 @@ def sample(
         `n`, and tensors on another device.
     on_invalid : {"raise", "mark"}
         How to report an invalid row: one that after mask, bias and penalties contains NaN or +inf,
-        or only -inf, or that has a parameter out of range. "raise": ValueError for the first.
-        "mark": the row gets token -1 and a `Status`, and the other rows are drawn. Rows of a tensor
-        on another device are always marked.
+        or only -inf, or that has a parameter or a token of its history out of range.
+        "raise": ValueError for the first. "mark": the row gets token -1 and a `Status`, and the
+        other rows are drawn. Rows of a tensor on another device are always marked.
     reduction : {"exact", "fixed", "fast"}
         How masses are summed. "exact": as integers. "fixed": as float32 in one order, the same on
         every machine; its tokens can differ from those of "exact". "fast": as float32 in the order
@@ -233,6 +236,8 @@ def sample(
         device_engine is None
         and seed is not None
         and prompt is output is n is out is None
+        and type(ignore_tokens) is tuple
+        and not ignore_tokens
         and margin is False
     ):
         options = (engine, isa, n_threads, reduction, on_invalid, short_mask, stages)
@@ -259,6 +264,7 @@ def sample(
             "bias": bias,
             "prompt": prompt,
             "output": output,
+            "ignore_tokens": ignore_tokens,
             "valid_vocab": valid_vocab,
             "logprobs": logprobs,
             "logprobs_mode": logprobs_mode,
@@ -297,6 +303,8 @@ def sample(
         prompt=prompt,
         output=output,
         allow_short_mask=is_short_allowed(short_mask),
+        ignored=parse_ignored(ignore_tokens),
+        bad=invalid,
     )
     request = SampleRequest(rows.values, rows.vocabulary, plan, processors, mode)
     counts = parse_flag("kept_count", kept_count)

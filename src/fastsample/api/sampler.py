@@ -23,6 +23,7 @@ from fastsample.inputs.logits import (
     memory_of_logits,
 )
 from fastsample.inputs.mask import is_short_allowed
+from fastsample.params.ignored_tokens import parse_ignored
 from fastsample.params.parameters import SamplingParams, replace_fields
 from fastsample.params.table import ONE_STREAM, POSITION
 from fastsample.params.validation import check_reduction
@@ -33,6 +34,7 @@ from .exclusive_use import ExclusiveUse
 from .latency import Latency
 from .result import (
     SampleResult,
+    Status,
     as_caller_array,
     find_margins,
     make_result,
@@ -159,7 +161,10 @@ class Sampler:
             "isa": isa,
             "n_threads": n_threads,
         }
-        self._set_up({"table": SequenceTable(params, prompt, keywords), **options})
+        vocabulary = MAX_VOCABULARY
+        if valid_vocab is not None:
+            vocabulary = check_valid_vocab(valid_vocab, MAX_VOCABULARY)
+        self._set_up({"table": SequenceTable(params, prompt, keywords, vocabulary), **options})
         if isa is not None:
             # A request without rows: the engine refuses an instruction set that it lacks.
             no_rows = SampleRequest(np.empty((0, 1), np.float32), 1, make_plan(0), None)
@@ -356,9 +361,13 @@ class Sampler:
             if batch is None or batch.ids != ids:
                 batch = Batch(ids, self._table.for_rows(ids, len(rows.values)))
             batch.require_rows(len(rows.values))
-            batch.write_positions()
+            bad = batch.find_bad(rows.vocabulary)
+            if bad and not marks_invalid:
+                raise batch.bad_sequence_error(bad, self._table)
+            output.status[list(bad)] = Status.BAD_PARAM
+            batch.write_positions(bad)
             processors = batch.processors(
-                rows, mask=mask, bias=bias, allow_short_mask=self._allow_short_mask
+                rows, bad, mask=mask, bias=bias, allow_short_mask=self._allow_short_mask
             )
             request = SampleRequest(
                 rows.values, rows.vocabulary, batch.plan, processors, self._reduction
@@ -444,7 +453,9 @@ class Sampler:
         with self._exclusive.begin():
             batch = self._suspend()
             chosen = self._table.get(parse_ids(sequences))
-            lists = parse_token_lists("tokens", tokens, len(chosen), skip_marks=True)
+            ignored = [one._ignored for one in chosen]
+            vocabulary = self._valid_vocab or MAX_VOCABULARY
+            lists = parse_token_lists("tokens", tokens, ignored, vocabulary, skip_marks=True)
             self._table.accept(chosen, lists)
             self._resume(batch)
 
@@ -519,7 +530,9 @@ class Sampler:
             As `Sampler`, and in use; TypeError also where the sampler was not made from a list.
         """
         checked = replace_fields(params, keywords)
-        (tokens,) = parse_token_lists("prompt", prompt, 1)
+        ignored = parse_ignored(checked.ignore_tokens)
+        vocabulary = self._valid_vocab or MAX_VOCABULARY
+        (tokens,) = parse_token_lists("prompt", prompt, [ignored], vocabulary)
         sequence = start_sequence(checked, tokens, ONE_STREAM.one(stream))
         self._settle([sequence])
         with self._exclusive.begin():

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines.plan import CHOICES, make_plan
-from fastsample.inputs.logits import MAX_VOCABULARY
 from fastsample.inputs.tokens import is_nested, token_list
+from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens, parse_ignored
 from fastsample.params.parameters import (
     MAX_POSITION,
     SamplingParams,
@@ -63,12 +63,14 @@ class Sequence:
     # Positions that reset() has skipped: (length of the output before, number of positions).
     _gaps: list[tuple[int, int]] = field(default_factory=list)
     _plan: NDArray[np.void] = field(init=False)
+    _ignored: IgnoredTokens = field(init=False)
     _row: Any = field(init=False, default=None)  # what an engine's `Step` keeps of it
 
     def __post_init__(self) -> None:
         fields = {name: getattr(self.params, name) for name in (*CHOICES, "stages")}
         plan = make_plan(1, **fields, seed=self.seed, stream=self.stream)
         object.__setattr__(self, "_plan", plan)
+        object.__setattr__(self, "_ignored", parse_ignored(self.params.ignore_tokens))
 
     @property
     def position(self) -> int:
@@ -108,7 +110,9 @@ class Sequence:
     def _on_stream(self, stream: int, prompt: array[int] | None = None) -> Sequence:
         """Copy the sequence to another continuation of its seed, perhaps with its own prompt."""
         twin = replace(copy(self), stream=stream)
-        return twin if prompt is None else replace(twin, _history=make_history(prompt, NO_TOKENS))
+        if prompt is None:
+            return twin
+        return replace(twin, _history=make_history(prompt, NO_TOKENS, self._ignored))
 
     def _go_to(self, position: int) -> None:
         """Forget the output from a position on, or skip positions up to it."""
@@ -130,7 +134,7 @@ class Sequence:
 def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) -> Sequence:
     """Make a sequence without output; it gets a fresh seed if `params` has none."""
     seed = fresh_seed() if params.seed is None else params.seed
-    return Sequence(params, seed, stream, make_history(prompt, NO_TOKENS))
+    return Sequence(params, seed, stream, _history_of(params, prompt, NO_TOKENS))
 
 
 def _restore(
@@ -142,7 +146,11 @@ def _restore(
     gaps: list[tuple[int, int]],
 ) -> Sequence:
     """Make a sequence of what its copy or its pickle holds."""
-    return Sequence(params, seed, stream, make_history(prompt, output), gaps)
+    return Sequence(params, seed, stream, _history_of(params, prompt, output), gaps)
+
+
+def _history_of(params: SamplingParams, prompt: array[int], output: array[int]) -> TokenHistory:
+    return make_history(prompt, output, parse_ignored(params.ignore_tokens))
 
 
 class SequenceTable:
@@ -153,17 +161,21 @@ class SequenceTable:
     widens it to a continuation for each row, unless there is a prompt for each: it is open.
     """
 
-    def __init__(self, params: Any, prompt: Any, keywords: dict[str, Any]) -> None:
+    def __init__(self, params: Any, prompt: Any, keywords: dict[str, Any], vocabulary: int) -> None:
         self.is_dynamic = isinstance(params, (list, tuple))
         self._can_widen = not self.is_dynamic and not is_nested(prompt)
         self.is_open = self._can_widen
         if self.is_dynamic:
             each = [replace_fields(one, keywords) for one in params]
-            prompts = _prompts(prompt, len(each))
+            ignored = [parse_ignored(one.ignore_tokens) for one in each]
+            prompts = _prompts(prompt, ignored, vocabulary)
             sequences = list(map(start_sequence, each, prompts))
         else:
-            prompts = _prompts(prompt, len(prompt) if is_nested(prompt) else 1)
-            first = start_sequence(replace_fields(params, keywords), prompts[0])
+            shared = replace_fields(params, keywords)
+            count = len(prompt) if is_nested(prompt) else 1
+            ignored = [parse_ignored(shared.ignore_tokens)] * count
+            prompts = _prompts(prompt, ignored, vocabulary)
+            first = start_sequence(shared, prompts[0])
             sequences = [first._on_stream(b, tokens) for b, tokens in enumerate(prompts)]
         self._sequences = dict(enumerate(sequences))
         self._next_id = len(sequences)
@@ -305,24 +317,38 @@ def parse_ids(sequences: Any) -> tuple[int, ...] | None:
     return ids if set(map(type, ids)) <= {int} else tuple(map(parse_id, ids))
 
 
-def _prompts(prompt: Any, count: int) -> list[array[int]]:
+def _prompts(prompt: Any, ignored: list[IgnoredTokens], vocabulary: int) -> list[array[int]]:
     """Check the prompt of each sequence; one list of tokens is that of all."""
     if is_nested(prompt):
-        return parse_token_lists("prompt", prompt, count)
-    (tokens,) = parse_token_lists("prompt", () if prompt is None else prompt, 1)
-    return [array("q", tokens) for _ in range(count)]
+        return parse_token_lists("prompt", prompt, ignored, vocabulary)
+    one = () if prompt is None else prompt
+    # Each sequence may ignore other tokens.
+    each = {
+        skipped: parse_token_lists("prompt", one, [skipped], vocabulary)[0] for skipped in ignored
+    }
+    if not ignored:
+        parse_token_lists("prompt", one, [NONE_IGNORED], vocabulary)
+    return [array("q", each[skipped]) for skipped in ignored]
 
 
 def parse_token_lists(
-    name: str, value: Any, count: int, *, skip_marks: bool = False
+    name: str,
+    value: Any,
+    ignored: list[IgnoredTokens],
+    vocabulary: int,
+    *,
+    skip_marks: bool = False,
 ) -> list[array[int]]:
-    """Check a list of tokens for each of `count` sequences; one token is a list of one.
+    """Check a list of tokens for each of some sequences; one token is a list of one.
+
+    `ignored` are the tokens that each of them ignores.
 
     For one sequence, the list of tokens need not be in another list. With `skip_marks`, -1 is
     dropped, which a marked row has instead of a token.
     """
+    count = len(ignored)
     if count == 1 and not is_nested(value):
-        return [_token_array(name, value, None, skip_marks)]
+        return [_token_array(name, value, None, ignored[0], vocabulary, skip_marks)]
     if not per_row(value):
         raise TypeError(
             f"`{name}` must be a list with an entry for each of the {count} sequences, got "
@@ -333,9 +359,21 @@ def parse_token_lists(
             f"`{name}` must have an entry for each of the {count} sequences, got {len(value)} "
             "(an entry is a token or a list of tokens; sequences=[...] chooses sequences)"
         )
-    return [_token_array(name, one, row, skip_marks) for row, one in enumerate(value)]
+    return [
+        _token_array(name, one, row, skipped, vocabulary, skip_marks)
+        for row, (one, skipped) in enumerate(zip(value, ignored, strict=True))
+    ]
 
 
-def _token_array(name: str, value: Any, row: int | None, skip_marks: bool) -> array[int]:
-    tokens = token_list(name, value, MAX_VOCABULARY, row, is_scalar_ok=True, skip_marks=skip_marks)
+def _token_array(
+    name: str,
+    value: Any,
+    row: int | None,
+    ignored: IgnoredTokens,
+    vocabulary: int,
+    skip_marks: bool,
+) -> array[int]:
+    tokens = token_list(
+        name, value, vocabulary, row, is_scalar_ok=True, skip_marks=skip_marks, ignored=ignored
+    )
     return array("q", tokens.tobytes())

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens
+
 
 class TokenHistory(Protocol):
     """The tokens of one sequence.
@@ -46,7 +48,9 @@ class PlainTokenHistory:
 
     __slots__ = ("_output", "_prompt")
 
-    def __init__(self, prompt: Any, output: Any) -> None:
+    def __init__(
+        self, prompt: Any, output: Any, ignored: Any = None, has_outside: bool = False
+    ) -> None:
         self._prompt, self._output = array("q", prompt), array("q", output)
 
     @property
@@ -96,6 +100,9 @@ def history_class() -> type[TokenHistory]:
     return CompiledTokenHistory
 
 
-def make_history(prompt: array[int], output: array[int]) -> TokenHistory:
-    """Make a history of tokens in arrays of type "q"."""
-    return history_class()(prompt, output)  # type: ignore[call-arg]
+def make_history(
+    prompt: array[int], output: array[int], ignored: IgnoredTokens = NONE_IGNORED
+) -> TokenHistory:
+    """Make a history of tokens in arrays of type "q", with those that are not counted."""
+    ids = array("q", ignored.ids)
+    return history_class()(prompt, output, ids, ignored.has_outside)  # type: ignore[call-arg]

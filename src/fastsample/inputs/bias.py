@@ -143,7 +143,7 @@ def _values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDArray[n
             f"`bias` must have numbers as values, got {type(given).__name__}: {error} "
             "(each is added to a logit)"
         ) from error
-    numbers = _exact(numbers)
+    numbers = _widened(numbers)
     if numbers.dtype.kind not in "fiu" and numbers.size:
         raise TypeError(
             f"`bias` must have numbers as values, got {numbers.dtype}{at(row)} "
@@ -164,26 +164,16 @@ def _values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDArray[n
     return values
 
 
-def _exact(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Replace integers that float64 would round by numbers that float32 rounds in the same way."""
-    is_wide = numbers.dtype.kind in "iu" and numbers.dtype.itemsize == 8
-    if not is_wide and numbers.dtype != object:
-        return numbers
-    listed = numbers.ravel().tolist()
+def _widened(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Replace Python numbers among which one fits no integer of NumPy by float64."""
+    listed = numbers.ravel().tolist() if numbers.dtype == object else [None]
     if not all(isinstance(one, float) or is_integer(one) for one in listed):
         return numbers
-    return np.array([_narrow(one) for one in listed], np.float64).reshape(numbers.shape)
+    return np.array([_as_float(one) for one in listed], np.float64).reshape(numbers.shape)
 
 
-def _narrow(number: Any) -> float:
-    """Keep the leading 40 bits of an integer, the last of them set where a bit is lost."""
-    if isinstance(number, float):
-        return number
-    size = abs(int(number))
-    lost = max(0, size.bit_length() - 40)
-    kept = size >> lost | (size & ((1 << lost) - 1) > 0)
+def _as_float(number: Any) -> float:
     try:
-        narrow = math.ldexp(kept, lost)
+        return float(number)
     except OverflowError:
-        narrow = math.inf
-    return narrow if number > 0 else -narrow
+        return math.inf if number > 0 else -math.inf

@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens
+from fastsample.params.validation import Bad
+
 from .bias import Terms, parse_bias
 from .logits import Rows
 from .mask import parse_mask
-from .tokens import is_nested, text_error, token_list
+from .tokens import IGNORED, is_nested, text_error, token_list
 
 _NO_TOKENS = np.empty(0, np.int64)
 _NO_VALUES = np.empty(0, np.float32)
@@ -31,7 +34,8 @@ class LogitsProcessors(NamedTuple):
     # of word t // 32, allows token t; tokens past the last column are banned.
     mask: NDArray[Any] | None
     bias: TokenLists | None  # added to logits; each token at most once in a row
-    prompt: TokenLists | None  # with `output` the history that penalties count
+    # With `output` the history that penalties count; a negative token only takes up its place.
+    prompt: TokenLists | None
     output: TokenLists | None
 
 
@@ -43,22 +47,34 @@ def make_logits_processors(
     prompt: Any = None,
     output: Any = None,
     allow_short_mask: bool = False,
+    ignored: IgnoredTokens | list[IgnoredTokens] = NONE_IGNORED,
+    bad: Bad | None = None,
 ) -> LogitsProcessors | None:
-    """Check the arguments of `sample` of these names; None if there are none."""
+    """Check the arguments of `sample` of these names; None if there are none.
+
+    `ignored` are the tokens of histories that penalties skip, in all rows or each. Rows whose
+    history has a token out of range are marked in `bad`; without it they are an error.
+    """
     if mask is None and bias is None and prompt is None and output is None:
         return None
     return LogitsProcessors(
         None if mask is None else parse_mask(mask, rows, allow_short=allow_short_mask),
         None if bias is None else _lists_of(parse_bias(bias, rows)),
-        None if prompt is None else history("prompt", prompt, rows),
-        None if output is None else history("output", output, rows),
+        None if prompt is None else history("prompt", prompt, rows, ignored, bad),
+        None if output is None else history("output", output, rows, ignored, bad),
     )
 
 
 # ---------------------------------------------------------------- tokens
 
 
-def history(name: str, value: Any, rows: Rows) -> TokenLists:
+def history(
+    name: str,
+    value: Any,
+    rows: Rows,
+    ignored: IgnoredTokens | list[IgnoredTokens],
+    bad: Bad | None,
+) -> TokenLists:
     """Check the tokens of every row; of one row they need not be in another list."""
     n_rows = len(rows.values)
     if isinstance(value, (str, bytes)):
@@ -68,11 +84,25 @@ def history(name: str, value: Any, rows: Rows) -> TokenLists:
             f"`{name}` must be a list of tokens, one such list per row, or an array, got "
             f"{type(value).__name__} (an empty list where there are none)"
         )
-    limit = rows.vocabulary
     if n_rows == 1 and not is_nested(value):
-        return _concatenate([token_list(name, value, limit)], None)
-    _check_count(name, len(value), n_rows)
-    return _concatenate([token_list(name, one, limit, b) for b, one in enumerate(value)], None)
+        value = [value]
+        places: list[int | None] = [None]
+    else:
+        _check_count(name, len(value), n_rows)
+        places = [*range(n_rows)]
+    each = ignored if isinstance(ignored, list) else [ignored] * n_rows
+    lists = []
+    for b, (one, skipped) in enumerate(zip(value, each, strict=True)):
+        try:
+            tokens = token_list(name, one, rows.vocabulary, places[b], ignored=skipped)
+        except ValueError:
+            if bad is None:
+                raise
+            bad[b], tokens = True, _NO_TOKENS
+        if skipped is not NONE_IGNORED:
+            tokens[skipped.among(tokens, rows.vocabulary)] = IGNORED
+        lists.append(tokens)
+    return _concatenate(lists, None)
 
 
 def _check_count(name: str, count: int, n_rows: int) -> None:

@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.ignored_tokens import (
+    LEAST_TOKEN,
+    MOST_TOKENS,
+    NONE_IGNORED,
+    IgnoredTokens,
+)
 from fastsample.params.validation import at, per_row
+
+IGNORED = -2
+"""What engines read in place of a token that no penalty counts; windows keep its place."""
 
 
 def token_list(
@@ -18,8 +27,9 @@ def token_list(
     *,
     is_scalar_ok: bool = False,
     skip_marks: bool = False,
+    ignored: IgnoredTokens = NONE_IGNORED,
 ) -> NDArray[np.int64]:
-    """Check a list of tokens in [0, limit).
+    """Check a list of tokens in [0, limit), or ignored ones.
 
     Parameters
     ----------
@@ -29,6 +39,8 @@ def token_list(
         Whether one token may be given instead of a list of one.
     skip_marks : bool
         Whether to drop -1, which a marked row has instead of a token.
+    ignored : IgnoredTokens
+        Tokens that may also be outside of that range.
 
     Returns
     -------
@@ -60,12 +72,23 @@ def token_list(
     if skip_marks:
         tokens = tokens[tokens != -1]
     if tokens.size and not (tokens.min() >= 0 and tokens.max() < limit):
-        token = next(t for t in tokens.tolist() if not 0 <= t < limit)
-        raise ValueError(
-            f"`{name}` must hold tokens in [0, {limit}), got {token}{at(row)} "
-            "(tokens are columns of `logits`)"
-        )
+        require_tokens(name, tokens, limit, row, ignored)
     return np.ascontiguousarray(tokens, np.int64)
+
+
+def require_tokens(
+    name: str, tokens: NDArray[Any], limit: int, row: int | None, ignored: IgnoredTokens
+) -> None:
+    """Refuse a token outside of [0, limit) that is not ignored."""
+    is_good = ((tokens >= 0) & (tokens < limit)) | ignored.among(tokens, limit)
+    is_good &= (tokens >= LEAST_TOKEN) & (tokens < MOST_TOKENS)
+    if is_good.all():
+        return
+    way_out = "" if name == "bias" else '; ignore_tokens="outside" lets penalties skip others'
+    raise ValueError(
+        f"`{name}` must hold tokens in [0, {limit}), got {tokens[~is_good][0]}{at(row)} "
+        f"(tokens are columns of `logits`{way_out})"
+    )
 
 
 def is_nested(value: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens
 from fastsample.params.stages import is_on
 from fastsample.params.table import STAGES
 from fastsample.params.validation import CountParameter, FloatParameter, Parameter
@@ -19,6 +20,7 @@ from .arrays import require_dense
 from .logits import LOGITS, Rows, rows_of, wrong_dtype
 from .mask import require_mask_shape
 from .mask_hints import device_hint
+from .tokens import IGNORED
 
 _WITHOUT_FLOAT64 = ("mps",)
 _ALL_BITS = {"seed": (torch.int64, torch.uint64), "position": (torch.uint64,)}
@@ -126,15 +128,17 @@ def check_mask(mask: Tensor, rows: Rows, *, allow_short: bool) -> Tensor:
     return mask[None] if mask.ndim == 1 else mask
 
 
-def check_tokens(name: str, value: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+def check_tokens(
+    name: str, value: Tensor, rows: Rows, ignored: IgnoredTokens = NONE_IGNORED
+) -> tuple[Tensor, Tensor]:
     """Check lists of tokens, one per row; a bias may have one list for all rows.
 
     Returns
     -------
     tokens : int64 tensor of shape (B, T), on the device of the rows
-        -1 is no token.
+        -1 is no token, `IGNORED` one that is ignored.
     bad : bool tensor of shape (B,)
-        Rows with a token out of range.
+        Rows with a token out of range that is not ignored.
     """
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise TypeError(
@@ -152,6 +156,13 @@ def check_tokens(name: str, value: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     tokens = as_int64(shaped.to(rows.values.device, non_blocking=True))
     least = 0 if value.dtype == torch.uint64 else -1
     outside = (tokens < least) | (tokens >= rows.vocabulary)
+    if ignored is not NONE_IGNORED:
+        # By comparisons: a tensor of the host would have to be copied to the device.
+        skipped = outside if ignored.has_outside else torch.zeros_like(outside)
+        for token in ignored.ids:
+            skipped = skipped | (tokens == token)
+        skipped = skipped & (tokens != -1)
+        tokens, outside = tokens.masked_fill(skipped, IGNORED), outside & ~skipped
     tokens = tokens.masked_fill(outside, -1).expand(n_rows, -1)
     return tokens, outside.any(1)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .ignored_tokens import parse_ignored
 from .stages import check_stages, require_stage
 from .table import DRAW, MIN_KEEP, PENALTIES, PENALTY_SCOPES, SEED, STAGE_PARAMETERS, STAGES
 from .validation import Bad, per_row
@@ -52,6 +53,10 @@ class SamplingParams:
         Finite. Subtracted from a logit if its token occurs in the scope.
     repetition_scope, frequency_scope, presence_scope : {"all", "prompt", "output"} or int
         The tokens that a penalty counts: prompt and output, one of them, or the last n of both.
+    ignore_tokens : tokens, "outside", or a list of both
+        Tokens that no penalty counts, such as a line break, the end of a turn, or placeholders of
+        images. They keep their place among the last n. "outside" are all that are not columns of
+        the logits; other tokens of a history must be.
     min_keep : int
         At least 1. Every filter keeps at least this many of its top tokens.
     stages : tuple of str
@@ -91,6 +96,7 @@ class SamplingParams:
     repetition_scope    all       0
     frequency_scope     output    0
     presence_scope      output    0
+    ignore_tokens       ()        ()
     min_keep            1         1
     stages              (below)   ()
     draw                None      (never)
@@ -125,6 +131,7 @@ class SamplingParams:
     repetition_scope: str | int = "all"
     frequency_scope: str | int = "output"
     presence_scope: str | int = "output"
+    ignore_tokens: Any = ()
     min_keep: int = 1
     stages: tuple[str, ...] = STAGES
     draw: str | None = None
@@ -141,6 +148,7 @@ class SamplingParams:
             scope = getattr(self, parameter.name)
             number = parameter.one(scope)
             object.__setattr__(self, parameter.name, scope if number < 0 else number)
+        object.__setattr__(self, "ignore_tokens", parse_ignored(self.ignore_tokens).value)
         DRAW.one(self.draw)
         if self.seed is not None:
             object.__setattr__(self, "seed", SEED.scalar(self.seed))

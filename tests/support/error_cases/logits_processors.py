@@ -7,7 +7,7 @@ import numpy as np
 from fastsample import sample
 from tests.support.error_cases import ROW, ErrorCase, Follow, row_error, rows_error
 
-TOKENS = "(tokens are columns of `logits`)"
+TOKENS = "(tokens are columns of `logits`"
 ERROR_CASES = [
     rows_error(
         "bias",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastsample import Sampler, SamplingParams
-from tests.support.error_cases import ROW, ROWS, ErrorCase, Foreign
+from tests.support.error_cases import ROW, ROWS, ErrorCase, Foreign, Mended
 
 TWO = [SamplingParams(seed=1), SamplingParams(seed=2)]
 
@@ -192,7 +192,91 @@ REWOUND_TOO_FAR: list[tuple[Callable[[Sampler], Any], str]] = [
     ),
 ]
 
+PLACEHOLDERS = {"prompt": [1, 1, -200, 40], "presence_penalty": 1.5, "presence_scope": "all"}
+
+
+def greedy_with(sampler: Sampler, **keywords: Any) -> list[int]:
+    """The token of a new sequence, alone in a sampler of rows of 3 columns."""
+    number = sampler.add(temperature=0, **keywords)
+    return sampler(ROWS[:1], sequences=number).tolist()
+
+
+def placeholder_error(call: Callable[[], Any], part: str, hint: str, ignored: Any) -> ErrorCase:
+    """A prompt with placeholders; `hint` leads to the tokens to ignore."""
+    return ErrorCase(
+        call,
+        ValueError,
+        part,
+        Mended(hint, lambda: greedy_with(Sampler([]), **PLACEHOLDERS, ignore_tokens=ignored), [2]),
+    )
+
+
+IGNORING = [
+    placeholder_error(
+        lambda: Sampler([]).add(prompt=[1, -200, 40]),
+        "`prompt` must hold tokens in [0, 4194304), got -200 (tokens are columns of `logits`; ",
+        'ignore_tokens="outside" lets penalties skip others',
+        "outside",
+    ),
+    placeholder_error(
+        lambda: Sampler(valid_vocab=3, prompt=[1, 40]),
+        "`prompt` must hold tokens in [0, 3), got 40 (tokens are columns of `logits`; ignore",
+        'ignore_tokens="outside"',
+        "outside",
+    ),
+    placeholder_error(
+        lambda: greedy_with(Sampler([]), prompt=[1, 40], presence_penalty=1.5),
+        "sequence 0 must hold tokens in [0, 3), got 40 (remove(0) lets the others be drawn; ",
+        'made with ignore_tokens="outside", it skips them in penalties',
+        "outside",
+    ),
+    placeholder_error(
+        lambda: SamplingParams(ignore_tokens=2**31),
+        "`ignore_tokens` must hold tokens in [-2**31, 2**31), got 2147483648 (",
+        '"outside" is all that are not columns of the logits',
+        "outside",
+    ),
+    *(
+        ErrorCase(
+            lambda bad=bad: SamplingParams(ignore_tokens=bad),
+            TypeError,
+            f'`ignore_tokens` must be tokens, "outside" or a list of these, got {shown} (',
+            Mended(
+                '"outside" is all that are not columns of the logits',
+                lambda: greedy_with(Sampler([]), **PLACEHOLDERS, ignore_tokens="outside"),
+                [2],
+            ),
+        )
+        for bad, shown in (
+            ("inside", "'inside'"),
+            ([1, "2"], "'2'"),
+            (1.5, "1.5"),
+            ([True], "True"),
+            ({}, "{}"),
+        )
+    ),
+    ErrorCase(
+        lambda: removing_lets_others_draw(is_removed=False),
+        ValueError,
+        "sequence 1 must hold tokens in [0, 3), got 40 (",
+        Mended(
+            "remove(1) lets the others be drawn",
+            lambda: removing_lets_others_draw(is_removed=True),
+            [2],
+        ),
+    ),
+]
+
+
+def removing_lets_others_draw(is_removed: bool) -> Any:
+    sampler = Sampler([SamplingParams(temperature=0, presence_penalty=0.5)] * 2, prompt=[[1], [40]])
+    if is_removed:
+        sampler.remove(1)
+    return sampler(ROWS[: len(sampler.ids)]).tolist()
+
+
 ERROR_CASES = [
+    *IGNORING,
     ErrorCase(
         lambda: Sampler(0.8),
         TypeError,
@@ -286,7 +370,7 @@ ERROR_CASES = [
     of_one(
         call_after_the_last_position,
         ValueError,
-        "`position` must be in [0, 2**64), got 18446744073709551616 (every position of this",
+        "`position` must be in [0, 2**64), got 18446744073709551616 for sequence 0 (every position",
     ),
     of_one(
         accept_after_the_last_position,

@@ -83,6 +83,7 @@ def adjust(
     bias : (tokens, values) or None
         Distinct tokens (int64) and what to add to their logits (float32).
     prompt, output : sequences of tokens
+        A negative one is not counted, but has its place among the last n.
         The sequence so far, its two parts.
     repetition_penalty : float
         r above 0. A logit x becomes x / r if it is above 0, else x * r: once for every distinct
@@ -121,7 +122,7 @@ def adjust(
             tokens = parts[scope == "output"]
         else:
             tokens = history if isinstance(scope, str) else history[max(0, len(history) - scope) :]
-        return np.unique(tokens, return_counts=True)
+        return np.unique(tokens[tokens >= 0], return_counts=True)
 
     with np.errstate(all="ignore"):
         x = read(row).astype(np.float64)
@@ -130,7 +131,8 @@ def adjust(
         if bias is not None:
             tokens, values = bias
             x[tokens] = _nearest(x[tokens] + _exact(values))
-        out = history[x[history] == -np.inf]
+        counted = history[history >= 0]
+        out = counted[x[counted] == -np.inf]
 
         r = to_float32(repetition_penalty)
         tokens, _ = counts(repetition_scope)

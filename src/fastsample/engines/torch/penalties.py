@@ -27,7 +27,7 @@ class TensorProcessors(NamedTuple):
         Distinct; -1 is no token.
     bias : float32 or float64 tensor of the same shape
     prompt, output : int64 tensors of shape (B, T)
-        -1 is no token.
+        -1 is no token; -2 is one that is not counted, but has its place among the last n.
     scopes : tuple of int
         Of repetition, frequency and presence, as in a plan.
     """
@@ -85,7 +85,7 @@ def _history(prompt: Tensor | None, output: Tensor | None, scope: int) -> Tensor
     if scope == _ALL:
         return tokens
     # How many tokens there are from each to the end.
-    remaining = (tokens >= 0).flip(1).cumsum(1).flip(1)
+    remaining = (tokens != -1).flip(1).cumsum(1).flip(1)
     return tokens.masked_fill(remaining > scope, -1)
 
 
