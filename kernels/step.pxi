@@ -2,9 +2,22 @@
 #
 # A prepared call either does everything or returns None and has changed nothing. Then the caller takes the
 # general path, whose results are the same, and which reports errors. No Python code runs between the first look
-# at the sequences and the last, so that only a call that releases the GIL has to take the sampler's lock.
+# at the sequences and the last, so that only a call that releases the GIL has to keep other uses away.
 
 cdef uint64_t MAX_POSITION = 0xFFFFFFFFFFFFFFFF
+
+# A forked child is another generation: the threads whose calls had released the GIL are not in it.
+cdef uint64_t _generation = 1
+
+
+def _count_generation():
+    global _generation
+    _generation += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_generation)
+
 
 # DrawMethod of params/ops.py.
 cdef enum:
@@ -76,8 +89,8 @@ cdef class Step:
     cdef int64_t* _latency_sums
     # None while the sampler changes.
     cdef dict _sequences
-    cdef object _acquire
-    cdef object _release
+    # The generation of the process in which a call has released the GIL; 0 where none has.
+    cdef uint64_t _drawing
     # Of the sequences of the last call, until one of them changes.
     cdef bint _is_bound
     cdef bint _is_all
@@ -106,13 +119,15 @@ cdef class Step:
             self._latency_sums = <int64_t*>_hold_write(self._buffers, sums, 8, 4, "sums")
 
     def suspend(self):
-        """Decline all calls, and drop what was read of the sequences."""
+        """Decline all calls, and drop what was read of the sequences; False during a call, which goes on."""
+        if self._drawing == _generation:
+            return False
         self._sequences = self._rows = None
         self._is_bound = False
+        return True
 
-    def resume(self, dict sequences, lock):
-        """Serve calls for the sequences of a table, by number; calls that release the GIL take the lock."""
-        self._acquire, self._release = lock.acquire, lock.release
+    def resume(self, dict sequences):
+        """Serve calls for the sequences of a table, by number."""
         self._is_bound = False
         self._sequences = sequences
 
@@ -258,14 +273,13 @@ cdef class Step:
         if _is_brief(arguments.batch, arguments.processors, output):
             self._run(arguments, output)
             return True
-        if not self._acquire(False):
-            return False
         sequences, self._sequences = self._sequences, None
+        self._drawing = _generation
         try:
             self._run(arguments, output)
         finally:
+            self._drawing = 0
             self._sequences = sequences
-            self._release()
         return True
 
     cdef int _run(self, const Arguments& arguments, const SampleOutput& output) except -1:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import pickle
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fastsample import Sampler
-from tests.support.sampler_steps import PARAMS, STEPS, forbid_general_path
+from fastsample import Sampler, SamplingParams
+from tests.support.forks import holds_in_a_child
+from tests.support.sampler_steps import PARAMS, RNG, STEPS, forbid_general_path
 
 pytest.importorskip("fastsample._native", reason="fastsample._native is not built")
 
@@ -97,3 +103,70 @@ def test_other_engines_have_calls_of_their_own() -> None:
     for row in STEPS[:3, 0]:
         assert native(row) == reference(row)
     assert reference._step is None
+
+
+# ---------------------------------------------------------------- calls that release the GIL
+
+
+@contextmanager
+def long_calls(sampler: Sampler, rows: np.ndarray) -> Iterator[None]:
+    """Let another thread call a sampler, one call after the other."""
+    done = threading.Event()
+
+    def call_until_done() -> None:
+        while not done.is_set():
+            with suppress(RuntimeError):  # the test is using it
+                sampler(rows)
+
+    thread = threading.Thread(target=call_until_done)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def slow() -> tuple[Sampler, np.ndarray]:
+    """A sampler after its first call, and rows of which a call takes milliseconds."""
+    sampler = Sampler(SamplingParams(top_p=0.999, temperature=3.0, seed=1), n_threads=1)
+    rows = np.broadcast_to(RNG.normal(size=2**16).astype(np.float32), (64, 2**16))
+    sampler(rows)
+    return sampler, rows
+
+
+def until_true(holds: Callable[[], bool]) -> None:
+    assert any(holds() for _ in range(10_000))
+
+
+USES: dict[str, Callable[[Sampler, np.ndarray], Any]] = {
+    "call": lambda sampler, rows: sampler(rows),
+    "sample": lambda sampler, rows: sampler.sample(rows, margin=True),
+    "reset": lambda sampler, _: sampler.reset(sampler.sequence(0).position),
+    "clone": lambda sampler, _: sampler.clone(),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_use_during_a_long_call_of_another_thread_is_refused(name: str) -> None:
+    sampler, rows = slow()
+
+    def is_refused() -> bool:
+        try:
+            USES[name](sampler, rows[:, :1] if name == "call" else rows)
+        except RuntimeError as error:
+            return str(error).startswith("this Sampler is in use")
+        return False
+
+    with long_calls(sampler, rows):
+        until_true(is_refused)
+    assert not is_refused()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_child_forked_during_a_long_call_may_use_the_sampler() -> None:
+    sampler, rows = slow()
+    with long_calls(sampler, rows):
+        for _ in range(5):
+            assert holds_in_a_child(lambda: isinstance(sampler.clone(), Sampler))
+            assert holds_in_a_child(lambda: len(sampler(rows)) == len(rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.support.random_rows import pick, random_filters
 from tests.support.sampler_steps import (
     PARAMS,
     PENALISED,
-    RNG,
     STEPS,
     change_engine,
     forbid_general_path,
@@ -392,28 +390,3 @@ def test_logits_that_use_the_sampler_when_they_are_read(name: str) -> None:
         assert tokens == one.sequence(0).output[-1]
     assert sampler.sequence(0).output == twin.sequence(0).output
     assert sampler.position == twin.position
-
-
-def test_a_long_call_locks_the_sampler() -> None:
-    """It releases the GIL, so another thread can use the sampler, and gets an error."""
-    sampler = Sampler(SamplingParams(top_p=0.999, temperature=3.0, seed=1), n_threads=1)
-    rows = np.broadcast_to(RNG.normal(size=2**16).astype(np.float32), (64, 2**16))
-    sampler(rows)
-    forbid_general_path(sampler)
-    done = threading.Event()
-
-    def call_until_done() -> None:
-        while not done.is_set():
-            sampler(rows)
-
-    thread = threading.Thread(target=call_until_done)
-    thread.start()
-    try:
-        with pytest.raises(RuntimeError, match="this Sampler is in use"):
-            for _ in range(10_000):
-                if sampler._exclusive.lock.locked():
-                    sampler.reset()
-    finally:
-        done.set()
-        thread.join()
-    assert not sampler._exclusive.lock.locked()

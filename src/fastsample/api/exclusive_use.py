@@ -5,6 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from typing import NoReturn
+
+
+def refuse_use() -> NoReturn:
+    """Raise the error for a use during another one."""
+    raise RuntimeError(
+        "this Sampler is in use, and serves one call at a time: it was used during a call, "
+        "by another thread, a signal handler or an argument's own code (give each thread "
+        "its own, or call `sample`, which keeps no state)"
+    )
 
 
 class ExclusiveUse:
@@ -13,6 +23,8 @@ class ExclusiveUse:
     ``with exclusive.begin():`` enters the `threading.Lock` itself, whose methods are C code. So no
     signal handler runs after the lock is taken and before the block begins, nor between the block
     and the release: an exception of a handler never leaves the lock taken.
+
+    A prepared call does not take it: inside the block, `Step.suspend` says whether there is one.
     """
 
     __slots__ = ("__weakref__", "lock")
@@ -24,11 +36,7 @@ class ExclusiveUse:
     def begin(self) -> threading.Lock:
         """Return the lock for a ``with`` statement; RuntimeError where it is taken."""
         if self.lock.locked():
-            raise RuntimeError(
-                "this Sampler is in use, and serves one call at a time: it was used during a call, "
-                "by another thread, a signal handler or an argument's own code (give each thread "
-                "its own, or call `sample`, which keeps no state)"
-            )
+            refuse_use()
         return self.lock
 
 
@@ -36,10 +44,7 @@ _ALL: weakref.WeakSet[ExclusiveUse] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """In a forked child: a thread of the parent that has taken a lock is not here to release it.
-
-    Prepared steps keep a lock that is replaced here: they find it taken, and decline for ever.
-    """
+    """In a forked child: a thread of the parent that has taken a lock is not here to release it."""
     for exclusive in _ALL:
         if exclusive.lock.locked():
             exclusive.lock = threading.Lock()

@@ -30,7 +30,7 @@ from fastsample.params.validation import check_reduction
 
 from .arguments import invalid_mask, parse_flag, parse_logprobs
 from .batch import Batch
-from .exclusive_use import ExclusiveUse
+from .exclusive_use import ExclusiveUse, refuse_use
 from .latency import Latency
 from .result import (
     SampleResult,
@@ -404,8 +404,8 @@ class Sampler:
     def _suspend(self) -> Batch | None:
         """Take away the batch of the last call, and let the step of another thread decline."""
         batch = self._batch
-        if self._step is not None:
-            self._step.suspend()
+        if self._step is not None and not self._step.suspend():
+            refuse_use()
         self._batch = None
         return batch
 
@@ -415,7 +415,7 @@ class Sampler:
             return
         self._batch = batch
         if self._step is not None:
-            self._step.resume(self._table.sequences, self._exclusive.lock)
+            self._step.resume(self._table.sequences)
 
     # ------------------------------------------------------------ sequences
 

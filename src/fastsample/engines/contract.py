@@ -157,11 +157,11 @@ class Engine(NamedTuple):
 class Step(Protocol):
     """The calls of a sampler, prepared for what stays the same in all of them."""
 
-    def suspend(self) -> None:
-        """Decline all calls from here on: the sequences may change."""
+    def suspend(self) -> bool:
+        """Decline all calls from here on: the sequences may change. False during a call."""
 
-    def resume(self, sequences: dict[int, Any], lock: Any) -> None:
-        """Serve calls for these sequences, by number; long calls take the lock."""
+    def resume(self, sequences: dict[int, Any]) -> None:
+        """Serve calls for these sequences, by number."""
 
     def __call__(
         self,
