@@ -46,7 +46,7 @@ NOT_FOLLOWED = Path(parameters.__file__).parent / "not_followed.txt"
 """The parts of the cases without a call that follows their hint."""
 KERNELS = Path(__file__).parents[2] / "kernels"
 OUT_OF_REACH: set[str] = {
-    *(() if torch_tensors else ("memory_of_tensor", "require_cpu")),
+    *(() if torch_tensors else ("memory_of_tensor", "require_cpu", "require_dense")),
     *(() if cli else ("table", "read_rows", "read_row", "read_texts")),
     *(() if cli else ("bench", "check_outputs", "read_full_batches", "require_matplotlib")),
     *(() if internals.KNOWN else ("require_rounding_to_nearest",)),
@@ -162,7 +162,7 @@ def lines_passed(error: Exception | None) -> set[tuple[str, int]]:
 
 def is_absent(path: Path) -> bool:
     """Whether a module needs torch, or Triton too, where these are not installed."""
-    needs_torch = path.name == "device.py" or path.parent.name == "torch"
+    needs_torch = path.name in ("device.py", "torch.py") or path.parent.name == "torch"
     return (needs_torch and not torch_tensors) or (
         path.parent.name == "triton" and not triton_engine
     )
