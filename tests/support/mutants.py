@@ -95,8 +95,8 @@ OF_THE_REFERENCE = [
     ),
     Mutant(
         "a uniform of 24 bits",
-        "return words[0] + (words[1] << 32)",
-        "return words[1] >> 8 << 40",
+        "return int(w0 + (w1 << 32))",
+        "return int(w1 >> 8 << 40)",
         "reference/test_borders.py::test_every_bit_of_u_counts",
     ),
     Mutant(
