@@ -1,6 +1,6 @@
 # The arguments of prepared calls, in the form that the kernels read.
 #
-# These functions check what `inputs` checks, and return False for whatever they do not know or would refuse:
+# These functions check what `inputs` checks, and return False for what they do not handle or would refuse:
 # the general path then serves the call, or raises the error.
 
 cdef extern from * nogil:

@@ -25,7 +25,7 @@ cdef extern from * nogil:
         bint is_torch
 
 
-# Fields of NumPy's arrays: to read them costs less than to ask for a buffer.
+# Fields of NumPy's arrays: reading them costs less than a buffer request.
 cdef extern from "<numpy/arrayobject.h>" nogil:
     ctypedef struct PyArrayObject:
         pass

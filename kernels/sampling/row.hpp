@@ -113,7 +113,7 @@ class Row {
 
   // Calls pass(load, size), where load(token) is a vector of the logits from a token on, in full blocks, and `size` the
   // bytes of each in the caller's memory; false where not all full blocks are read in one way. A pass over all blocks
-  // is a third quicker if it need not ask for each of them how to read it.
+  // is a third quicker if the choice of how to read is not made for each of them.
   template <class Pass>
   __attribute__((always_inline)) bool read_alike(Pass pass) const {
     const char* data = logits_.data;

@@ -23,7 +23,7 @@ inline bool holds_invalid(const Row& row) {
 // With Reading::kStreams so many parts of a row are read in turn.
 constexpr int64_t kStreams = 4;
 
-// What a scan knows of the blocks so far.
+// The results of a scan for the blocks so far.
 struct ScanState {
   Floats max = fill(-kInfinity);
   NanCheck nans_even;

@@ -55,7 +55,7 @@ def parse_draws(n: Any, logprobs: LogprobRequest | None, margin: bool) -> int:
 
 
 def parse_flag(name: str, value: Any, effect: str = "adds the field to the result") -> bool:
-    """Check an argument that asks for more of the result; the message says what True does."""
+    """Check an argument that selects more of the result; the message says what True does."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise TypeError(
