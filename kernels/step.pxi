@@ -34,12 +34,14 @@ cdef class _Row:
     cdef TokenHistory history
     cdef list gaps
     cdef uint64_t turn  # that of the last call that has chosen it
+    cdef uint64_t generation  # in which `params` were read, as a child may have another seed
 
     def __cinit__(self, sequence):
         cdef Buffers buffers
         self.params = (<const RowParams*>_hold_read(
             buffers, sequence._plan, sizeof(RowParams), 1, "plan"))[0]
         self.history, self.gaps = sequence._history, sequence._gaps
+        self.generation = _generation
 
     cdef uint64_t skipped(self) except? 0:
         """By how much the position is larger than the length of the output."""
@@ -52,7 +54,7 @@ cdef class _Row:
 cdef _Row _row_of(sequence):
     cdef dict attributes = sequence.__dict__
     row = attributes.get("_row")
-    if row is None:
+    if row is None or (<_Row>row).generation != _generation:
         row = attributes["_row"] = _Row(sequence)
     return <_Row>row
 
@@ -93,6 +95,7 @@ cdef class Step:
     cdef uint64_t _drawing
     # Of the sequences of the last call, until one of them changes.
     cdef bint _is_bound
+    cdef uint64_t _bound_in  # the generation of the process
     cdef bint _is_all
     cdef vector[int64_t] _ids
     cdef uint64_t _turn
@@ -192,7 +195,7 @@ cdef class Step:
         cdef bint is_all = sequences is None
         if self._sequences is None or not (is_all or _find_ids(buffers, sequences, ids)):
             return False
-        if self._is_bound and is_all == self._is_all and ids == self._ids:
+        if self._is_bound and self._bound_in == _generation and is_all == self._is_all and ids == self._ids:
             return True
         cdef list rows = []
         cdef int64_t number
@@ -237,7 +240,7 @@ cdef class Step:
 
     cdef bint _keep(self, bint is_all, const vector[int64_t]& ids, list rows) except -1:
         self._is_all, self._ids, self._rows = is_all, ids, rows
-        self._is_bound = True
+        self._is_bound, self._bound_in = True, _generation
         return True
 
     # ---- the draw

@@ -184,6 +184,15 @@ class Forgetful(Sampler):
         return state
 
 
+class Repeating(Sampler):
+    """One whose fresh seed is the same in every forked process."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        if self.params.seed is None:
+            super().__init__(*args, **keywords | {"seed": self.seed})
+
+
 def in_a_fork() -> PublicApi:
     parent = os.getpid()
     return other_token(lambda *_: os.getpid() != parent)
@@ -250,6 +259,7 @@ def planted(cases: list[Any]) -> dict[str, tuple[str, PublicApi]]:
         "unaligned": (memory, other_token(lambda rows, _: starts_at(rows, 12))),
         "strided": (memory, other_token(lambda rows, _: is_spread(rows))),
         "forked": ("fork, pickle, clone", in_a_fork()),
+        "same seed in a fork": ("fork, pickle, clone", PublicApi(sampler=Repeating)),
         "pickled or cloned": ("fork, pickle, clone", PublicApi(sampler=Forgetful)),
         "flushed": ("flush-to-zero on", other_token(lambda *_: flushes())),
         "shard": ("vocabulary shards", other_mass(lambda rows, _: rows.shape[-1] not in sizes)),

@@ -14,6 +14,7 @@ from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_pr
 from fastsample.params.parameters import MAX_POSITION
 from fastsample.params.table import PENALTIES
 
+from .fresh_seeds import generation
 from .sequences import Sequence, SequenceTable
 from .token_history import history_class
 
@@ -24,6 +25,7 @@ class Batch:
     def __init__(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
         self.ids = ids  # None for all
         self.sequences = sequences
+        self.generation = generation()
         self.plan: NDArray[np.void] = np.concatenate(
             [make_plan(0), *(one._plan for one in sequences)]
         )
@@ -34,6 +36,10 @@ class Batch:
             any(getattr(one.params, penalty.name) != penalty.off[0] for penalty in PENALTIES)
             for one in sequences
         ]
+
+    def serves(self, ids: tuple[int, ...] | None) -> bool:
+        """Return whether it is of these sequences, and of the seeds that this process has."""
+        return self.ids == ids and self.generation == generation()
 
     def require_rows(self, n_rows: int) -> None:
         """Refuse another number of rows than sequences."""

@@ -102,8 +102,11 @@ class Sampler:
 
     A sequence's token is that of ``fastsample.sample(row, seed=..., stream=..., position=...,
     prompt=..., output=...)`` with the attributes of `sequence`, on every machine and whatever other
-    sequences are in the batch; also in a clone, after pickling, and in a forked child. The
-    reduction "fast" has no such guarantee.
+    sequences are in the batch; also in a clone and after pickling. The reduction "fast" has no
+    such guarantee.
+
+    A forked child has every sequence as it was, but draws seeds that nobody gave anew, so that
+    workers do not repeat each other's tokens. Its attributes show the new ones.
 
     Examples
     --------
@@ -333,13 +336,10 @@ class Sampler:
         output = SampleOutput.empty(len(rows.values), kept_count=counts, logprobs=logprob_request)
         margins = np.empty(len(rows.values)) if wants_margin else None
         batch = self._draw(started, rows, sequences, mask, bias, output, marks_invalid, margins)
-        seed: Any
-        if not self._table.is_dynamic:
-            seed = self.seed
-        elif rows.shape:
-            seed = np.array([one.seed for one in batch.sequences], np.uint64)
-        else:
-            seed = batch.sequences[0].seed
+        seeds = batch.plan["seed"]  # a child that was forked since has others
+        seed: Any = seeds.copy()
+        if not (self._table.is_dynamic and rows.shape):
+            seed = int(seeds[0]) if len(seeds) else self.seed
         tokens = as_caller_array(output.tokens.reshape(rows.shape), torch=rows.torch)
         return make_result(output, rows, seed, tokens, logprob_request, margins)
 
@@ -358,7 +358,7 @@ class Sampler:
         ids = parse_ids(sequences)
         with self._exclusive.begin():
             batch = self._suspend()
-            if batch is None or batch.ids != ids:
+            if batch is None or not batch.serves(ids):
                 batch = Batch(ids, self._table.for_rows(ids, len(rows.values)))
             batch.require_rows(len(rows.values))
             bad = batch.find_bad(rows.vocabulary)

@@ -22,6 +22,7 @@ from fastsample.params.parameters import (
 from fastsample.params.table import POSITION
 from fastsample.params.validation import per_row
 
+from .fresh_seeds import masked
 from .token_history import TokenHistory, history_class, make_history
 
 NO_TOKENS = array("q")
@@ -36,7 +37,8 @@ class Sequence:
     ----------
     params : SamplingParams
     seed : int
-        The seed of `params`, or the fresh one drawn in its place.
+        The seed of `params`, or the fresh one drawn in its place. A forked child draws a fresh one
+        anew: its next tokens are of that seed, those of its output that it was forked with are not.
     stream : int
         The continuation of the seed.
     position : int
@@ -57,20 +59,30 @@ class Sequence:
     """
 
     params: SamplingParams
-    seed: int
+    _kept_seed: int  # given, or the kept form of a fresh one
     stream: int
     _history: TokenHistory
     # Positions that reset() has skipped: (length of the output before, number of positions).
     _gaps: list[tuple[int, int]] = field(default_factory=list)
-    _plan: NDArray[np.void] = field(init=False)
+    _own_plan: NDArray[np.void] = field(init=False)
     _ignored: IgnoredTokens = field(init=False)
     _row: Any = field(init=False, default=None)  # what an engine's `Step` keeps of it
 
     def __post_init__(self) -> None:
         fields = {name: getattr(self.params, name) for name in (*CHOICES, "stages")}
         plan = make_plan(1, **fields, seed=self.seed, stream=self.stream)
-        object.__setattr__(self, "_plan", plan)
+        object.__setattr__(self, "_own_plan", plan)
         object.__setattr__(self, "_ignored", parse_ignored(self.params.ignore_tokens))
+
+    @property
+    def seed(self) -> int:
+        """The seed of the next draw."""
+        return masked(self._kept_seed) if self.params.seed is None else self._kept_seed
+
+    @property
+    def _plan(self) -> NDArray[np.void]:
+        self._own_plan["seed"] = self.seed
+        return self._own_plan
 
     @property
     def position(self) -> int:
@@ -133,8 +145,8 @@ class Sequence:
 
 def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) -> Sequence:
     """Make a sequence without output; it gets a fresh seed if `params` has none."""
-    seed = fresh_seed() if params.seed is None else params.seed
-    return Sequence(params, seed, stream, _history_of(params, prompt, NO_TOKENS))
+    kept_seed = fresh_seed() if params.seed is None else params.seed
+    return Sequence(params, kept_seed, stream, _history_of(params, prompt, NO_TOKENS))
 
 
 def _restore(
@@ -146,7 +158,8 @@ def _restore(
     gaps: list[tuple[int, int]],
 ) -> Sequence:
     """Make a sequence of what its copy or its pickle holds."""
-    return Sequence(params, seed, stream, _history_of(params, prompt, output), gaps)
+    kept_seed = masked(seed) if params.seed is None else seed
+    return Sequence(params, kept_seed, stream, _history_of(params, prompt, output), gaps)
 
 
 def _history_of(params: SamplingParams, prompt: array[int], output: array[int]) -> TokenHistory:

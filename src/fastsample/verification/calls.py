@@ -30,7 +30,8 @@ Results = dict[str, Array]
 class Check(NamedTuple):
     """Results to compare with the expected ones.
 
-    `draws` is how many draws of each row were wanted, where not all were.
+    `draws` is how many draws of each row were wanted, where not all were, and `seed` is that of the
+    draws, where it is not the case's.
     """
 
     backend: str
@@ -38,6 +39,7 @@ class Check(NamedTuple):
     variant: str
     got: Results
     draws: int | None = None
+    seed: int | None = None
 
 
 class PublicApi(NamedTuple):

@@ -156,6 +156,7 @@ class Comparison:
         self.deviations[key] = hashlib.sha256(before + data).hexdigest()
         kind, rng = f"{case.kinds[row]}, V = {case.vocabulary:,}", case.rng(row)
         rng["stream"] += draw
+        rng["seed"] = rng["seed"] if check.seed is None else check.seed
         how = {"draw": case.settings["draw"], "reduction": self.reduction}
         parameters = {**case.filters(row), **rng, **how}
         mismatch = Mismatch(*key, case.name, row, kind, parameters, part, *texts)

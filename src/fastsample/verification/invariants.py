@@ -20,6 +20,7 @@ from .worker import NoForkError, run_forked
 
 RUNS = 5
 SINGLE = 4  # So many draws of a row are made in calls of their own.
+UNSEEDED_STEPS = 2  # For so many rows the reference draws again, with each backend's own seed.
 FLAT_DRAWS, FLAT_DRAWS_SLOW = 4096, 64
 QUICK_TO_DRAW = ("native", "torch")  # Thousands of draws from a long row take them little time.
 
@@ -156,10 +157,10 @@ def flush_to_zero(backend: Backend, case: Case) -> Variants:
         yield "on", results
 
 
-def _sampler(backend: Backend, case: Case) -> Any:
+def _sampler(backend: Backend, case: Case, **changes: Any) -> Any:
     """A `Sampler` at the case's first step."""
     rng = case.rng(0)
-    chosen = {**case.filters(0), "draw": case.settings["draw"], "seed": rng["seed"]}
+    chosen = {**case.filters(0), "draw": case.settings["draw"], "seed": rng["seed"], **changes}
     sampler = backend.api.sampler(**chosen, **backend.options)
     sampler.reset(rng["position"])
     return sampler
@@ -171,10 +172,14 @@ def _steps(sampler: Any, rows: Array, draws: int) -> Array:
 
 
 def copies(backends: Sequence[Backend], case: Case, expected: Results) -> Iterator[Check]:
-    """A forked process; and a `Sampler` that is forked, pickled or cloned between two steps."""
+    """A forked process; and a `Sampler` that is forked, pickled or cloned between two steps.
+
+    One without a seed has another in the forked process, and draws with the one that it shows.
+    """
     half = len(case.rows) // 2
     samplers = [_sampler(backend, case) for backend in backends] if case.is_sequence else []
     before = [_steps(sampler, case.rows[:half], case.draws) for sampler in samplers]
+    unseeded = [_sampler(backend, case, seed=None) for backend in backends if case.is_sequence]
     able = [n for n, one in enumerate(backends) if one.record.survives_fork]
 
     def rest(n: int, sampler: Any) -> Results:
@@ -186,15 +191,35 @@ def copies(backends: Sequence[Backend], case: Case, expected: Results) -> Iterat
         draws = [(n, "forked", {"token": drawn}) for n, drawn in tokens]
         return draws + [(n, "Sampler forked", rest(n, samplers[n])) for n in able if samplers]
 
+    def of_fresh_seeds() -> list[tuple[int, int, Array]]:
+        rows = case.rows[:UNSEEDED_STEPS]
+        return [(n, unseeded[n].seed, _steps(unseeded[n], rows, SINGLE)) for n in able if unseeded]
+
     results: list[tuple[int, str, Results]] = []
+    seeds: list[tuple[int, int, Array]] = []
     with suppress(NoForkError):
         # One process for all backends, as a fork takes longer than a draw.
-        results += run_forked(in_fork) if able else []
+        results, seeds = run_forked(lambda: (in_fork(), of_fresh_seeds())) if able else ([], [])
     for n, sampler in enumerate(samplers):
         results.append((n, "Sampler pickled", rest(n, pickle.loads(pickle.dumps(sampler)))))
         results.append((n, "Sampler cloned", rest(n, sampler.clone())))
     for n, variant, got in results:
         yield Check(backends[n].label, expected, variant, got)
+    for n, seed, tokens in seeds:
+        yield _fresh_seed_check(backends[n], case, seed, tokens, seed != unseeded[n].seed)
+
+
+def _fresh_seed_check(
+    backend: Backend, case: Case, seed: int, tokens: Array, is_new: bool
+) -> Check:
+    """Compare what a `Sampler` without a seed drew in a forked process, where it had this one."""
+    some = case.take(slice(UNSEEDED_STEPS))
+    settings = some.settings | {"seed": np.full(len(some.rows), seed, np.uint64)}
+    reference = Backend(PublicApi(), "reference", None, backend.reduction)
+    drawn = reference.draw(some.rows, settings, SINGLE)
+    expected = {"token": drawn, "is_new_seed": np.array([True])}
+    got = {"token": tokens, "is_new_seed": np.array([is_new])}
+    return Check(backend.label, expected, "Sampler without a seed, forked", got, seed=seed)
 
 
 class Invariant(NamedTuple):
