@@ -11,6 +11,7 @@
 #                                               Philox, errors, some requests on each engine
 #   make lint                                   ruff, clang-format and mypy
 #   make wheels                                 a wheel from the sdist, tried on every CPython found
+#   make lowest                                 the wheel with the lowest versions that are declared
 #   make nightly                                every test, the slow ones too, then `make wheels`;
 #                                               JOBS=2 is how many tests run at a time, in both
 #   make asan                                   the tests that reach the kernels, built in a temporary
@@ -55,7 +56,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo "$$p" && break; \
 	done)
 
-.PHONY: demo test smoke lint wheels nightly asan tsan bench clean
+.PHONY: demo test smoke lint wheels lowest nightly asan tsan bench clean
 .DELETE_ON_ERROR:
 
 demo: $(STAMP)
@@ -77,6 +78,9 @@ lint: $(STAMP)
 
 wheels: $(STAMP)
 	$(PY) tools/check_wheel.py
+
+lowest: $(STAMP)
+	$(PY) tools/check_wheel.py --lowest
 
 nightly: $(STAMP)
 	$(EXTRAS)

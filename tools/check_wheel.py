@@ -5,11 +5,13 @@ with that wheel and pytest, and the tests of the golden tokens and of the packag
 with the wheel that FASTSAMPLE_PURE=1 makes, where compilers fail, and with numba if there is one
 for this version; and, for the oldest Python, with the lowest version that pyproject.toml declares
 of each package. A version that is not on the machine is named as untested. As many are tried at
-a time as there are processors. Standard library only; run by `make wheels`.
+a time as there are processors. Standard library only; run by `make wheels`, and by `make lowest`
+for the lowest versions alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -163,13 +165,16 @@ def check(version: str, python: str | None, kind: Kind | None, sdist: Path) -> s
 
 def main() -> None:
     """Print one line for each wheel."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--lowest", action="store_true", help="only with the lowest versions")
+    is_lowest_alone = parser.parse_args().lowest
     tries: list[tuple[str, str | None, Kind | None]] = []
-    for version in VERSIONS:
+    for version in VERSIONS[:1] if is_lowest_alone else VERSIONS:
         python = find_python(version)
-        kinds: list[Kind | None] = [check_native, check_pure] if python else [None]
-        if python and version == VERSIONS[0]:
+        kinds: list[Kind | None] = [] if is_lowest_alone else [check_native, check_pure]
+        if version == VERSIONS[0]:
             kinds.append(check_lowest)
-        tries += [(version, python, kind) for kind in kinds]
+        tries += [(version, python, kind) for kind in (kinds if python else [None])]
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(os.cpu_count()) as pool:
         sdist = build_sdist(Path(name))
         print(f"{sdist.name} ({sdist.stat().st_size // 1024} KiB)", flush=True)

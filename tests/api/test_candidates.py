@@ -48,6 +48,31 @@ def test_cut_by_names_the_first_filter_that_cuts():
     assert cuts == [None, None, "min_p", "top_p", "top_p", "top_k", "top_k"]
 
 
+def test_tempered_columns_depend_on_the_temperature_alone():
+    row = wide_row()
+    probabilities = np.exp(np.sort(row.astype(np.float64))[::-1] / 0.7)
+    probabilities /= probabilities.sum()
+    for settings in ({}, {"top_k": 5, "top_p": 0.5}):
+        listed = candidates(row, 300, temperature=0.7, **settings)
+        tempered = [c.tempered_probability for c in listed]
+        assert tempered == pytest.approx(probabilities[:300], rel=1e-5)
+        assert [c.tempered_total for c in listed] == pytest.approx(np.cumsum(tempered), rel=1e-12)
+
+
+def test_the_total_of_top_p_is_of_the_tokens_it_sees():
+    listed = candidates(SEVEN, temperature=0.5, top_k=4, top_p=0.9, min_p=0.01)
+    seen = np.array([0.5, 0.2, 0.1, 0.08]) ** 2
+    totals = [c.top_p_total for c in listed]
+    assert totals[:4] == pytest.approx(np.cumsum(seen / seen.sum()), rel=1e-6)
+    assert totals[4:] == [None] * 3
+    assert [c.cut_by for c in listed] == [None] * 2 + ["top_p"] * 2 + ["top_k"] * 3
+
+
+@pytest.mark.parametrize("setting", [{}, {"top_k": 3}, {"temperature": 0, "top_p": 0.5}])
+def test_no_total_of_top_p_where_it_is_off(setting):
+    assert {c.top_p_total for c in candidates(SEVEN, **setting)} == {None}
+
+
 def test_temperature_zero_leaves_the_first_token():
     listed = candidates(SEVEN, temperature=0, top_p=0.1)
     assert [c.probability for c in listed] == [1.0] + [0.0] * 6

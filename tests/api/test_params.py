@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import pickle
+import re
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, fields
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastsample import SamplingParams, kept_set, sample
+from fastsample import Sampler, SamplingParams, kept_set, sample
 from fastsample.engines import plan as plans
 from fastsample.engines.plan import CHOICES, PLAN, make_plan
 from fastsample.params.ops import Op
@@ -34,6 +36,31 @@ def test_defaults_switch_every_filter_off() -> None:
     for one in STAGE_PARAMETERS:
         assert getattr(params, one.name) == one.default == one.off[0]
     assert params.seed is None
+
+
+@pytest.mark.parametrize("make", [SamplingParams, Sampler, Sampler([]).add])
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [
+        ("tempreature", "did you mean `temperature`?"),
+        ("topp", "did you mean `top_p`?"),
+        ("typical", "did you mean `typical_p`?"),
+        ("beams", "the fields: temperature, top_k, top_p, "),
+        ("stop", "compare the decoded text in the loop, and end it there"),
+        ("logit_bias", "pass bias= to each draw"),
+    ],
+)
+def test_an_unknown_field_is_answered_with_a_way_out(
+    make: Callable[..., Any], name: str, way_out: str
+) -> None:
+    message = f"`{name}` must be a field of SamplingParams, and is not ({way_out}"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        make(**{name: 1})
+
+
+def test_the_signature_names_the_fields() -> None:
+    parameters = inspect.signature(SamplingParams).parameters
+    assert [*parameters] == [field.name for field in fields(SamplingParams)]
 
 
 def test_numpy_scalars_become_python_numbers() -> None:

@@ -142,9 +142,63 @@ def test_a_narrow_terminal_crops_the_text_and_keeps_the_token(tmp_path):
         assert "word␣long␣word" not in line
 
 
-def test_the_column_after_the_filters_says_so(file):
-    head = " ".join(run("table", file).stdout.split())
-    assert "raw running probability rank token logit probability total after filters cut by" in head
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ((), "raw raw final prob. total prob."),
+        (("--temperature", 0), "raw raw final prob. total prob."),
+        (
+            ("--temperature", 0.5),
+            "raw raw tempered tempered final prob. total prob. total prob.",
+        ),
+        (
+            ("--temperature", 0.5, "--top-p", 0.9),
+            "raw raw tempered top_p final prob. total prob. total prob.",
+        ),
+    ],
+)
+def test_columns_of_probabilities(file, options, columns):
+    first, second = run("table", file, *options).stdout.splitlines()[:2]
+    above, below = columns[: columns.index(" prob.")], columns[columns.index(" prob.") + 1 :]
+    assert first.split() == above.split()
+    assert second.split() == ["rank", "token", "logit", *below.split(), "cut", "by"]
+
+
+def test_the_total_of_top_p_shows_the_cut(file):
+    rows = cells(run("table", file, "--temperature", 0.5, "--top-k", 4, "--top-p", 0.9).stdout)
+    totals = [float(row[6]) for row in rows[:4]]
+    mass = np.array([0.5, 0.2, 0.1, 0.08]) ** 2
+    assert totals == pytest.approx(np.cumsum(mass / mass.sum()), abs=5e-5)
+    assert totals[0] < 0.9 <= totals[1]
+    assert [len(row) for row in rows[:2]] == [8, 8]
+    assert [row[-1] for row in rows[2:4]] == ["top_p"] * 2
+
+
+def test_float16_logits(tmp_path):
+    np.save(tmp_path / "half.npy", LOGITS.astype(np.float16))
+    np.save(tmp_path / "single.npy", LOGITS.astype(np.float16).astype(np.float32))
+    half, single = (run("table", tmp_path / f"{n}.npy", "--seed", 3) for n in ("half", "single"))
+    assert (half.exit_code, half.stdout) == (0, single.stdout)
+
+
+@pytest.mark.parametrize("command", [[], ["table"], ["bench"], ["verify"], ["demo"], ["info"]])
+def test_help_shows_no_type_for_flags(command):
+    page = run(*command, "--help").stdout
+    assert "--help" in page
+    assert "bool" not in page.lower()
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (("--tempeature", 0.5), ("--tempeature", "--temperature")),
+        (("--draw", "foo"), ("--draw", "'foo'", "'race', 'inverse'")),
+    ],
+)
+def test_a_wrong_option_is_answered_with_a_right_one(file, options, parts):
+    result = run("table", file, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert all(part in result.stderr for part in parts)
 
 
 @pytest.mark.parametrize("command", ["table", "bench"])
@@ -287,8 +341,8 @@ def test_file_of_several_arrays(tmp_path):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (LOGITS.astype(np.float64), "must hold float32, got float64"),
-        (LOGITS.astype(">f4"), "must hold float32, got >f4"),
+        (LOGITS.astype(np.float64), "must hold float32 or float16, got float64"),
+        (LOGITS.astype(">f4"), "must hold float32 or float16, got >f4"),
         (LOGITS[None, None], r"must have shape (V,) or (B, V), got (1, 1, 7)"),
         (np.array([0, np.nan], dtype=np.float32), "holds nan at token 1"),
     ],

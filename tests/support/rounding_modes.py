@@ -7,6 +7,7 @@ import ctypes.util
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from unittest import mock
 
 from fastsample.verification import flush
@@ -31,8 +32,13 @@ def rounding(mode: str) -> Iterator[None]:
 
 
 @contextmanager
-def flushing_results() -> Iterator[None]:
-    """On x86-64, flush denormal results to zero within the block, but not denormal operands."""
-    with mock.patch.dict(flush._FLUSH_BITS, {"x86_64": (7, 0x8000)}), flush.flushing() as is_on:
+def _flushing(bit: int) -> Iterator[None]:
+    with mock.patch.dict(flush._FLUSH_BITS, {"x86_64": (7, bit)}), flush.flushing() as is_on:
         assert is_on or platform.machine() != "x86_64"
         yield
+
+
+flushing_results = partial(_flushing, 0x8000)
+"""On x86-64, flush denormal results to zero within the block, but not denormal operands."""
+flushing_operands = partial(_flushing, 0x40)
+"""On x86-64, read denormal operands as zero within the block, but do not flush results."""

@@ -19,7 +19,7 @@ from tests.support.against_native import (
     compare_requests,
 )
 from tests.support.engines import Engine
-from tests.support.rounding_modes import flushing_results
+from tests.support.rounding_modes import flushing_operands, flushing_results
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -144,7 +144,7 @@ def test_parameters_round_as_the_reference_s() -> None:
         assert found == [reference.to_float32(number) for number in numbers]
 
 
-@pytest.mark.parametrize("mode", [nullcontext, flushing, flushing_results])
+@pytest.mark.parametrize("mode", [nullcontext, flushing, flushing_results, flushing_operands])
 def test_denormals_are_read_as_0(mode: Any) -> None:
     row = np.float32([1e-40, -1e-40, -0.0, 2.0**-126, -(2.0**-126), np.nan, np.inf, -np.inf, 3])
     row = np.resize(row, 100_000)  # several threads, whose modes may differ

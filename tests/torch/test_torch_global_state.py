@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastsample import sample
-from tests.support.rounding_modes import flushing_results
+from tests.support.rounding_modes import flushing_operands, flushing_results
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -42,6 +42,7 @@ STATES: dict[str, Callable[[], Any]] = {
     "no grad": torch.no_grad,
     "flushed denormals": lambda: set_to(torch.set_flush_denormal, True, False),
     "flushed results": flushing_results,
+    "flushed operands": flushing_operands,
     "deterministic": lambda: set_to(torch.use_deterministic_algorithms, True, False),
     "float64": lambda: set_to(torch.set_default_dtype, torch.float64, torch.float32),
     "float16": lambda: set_to(torch.set_default_dtype, torch.float16, torch.float32),

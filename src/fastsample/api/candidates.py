@@ -35,6 +35,14 @@ class Candidate:
         At temperature 1, without filters.
     running_total : float
         The sum of the raw probabilities up to this rank.
+    tempered_probability : float
+        At the temperature in use, without filters.
+    tempered_total : float
+        The sum of the tempered probabilities up to this rank.
+    top_p_total : float or None
+        The sum up to this rank of the probabilities by which top_p cuts: those of the tokens that
+        the stages before it keep. top_p keeps a token where the sum up to the rank before is below
+        top_p. None where top_p does not see the token, or is off.
     probability : float
         After temperature and filters; 0.0 if the token cannot be drawn.
     cut_by : str or None
@@ -48,6 +56,9 @@ class Candidate:
     logit: float
     raw_probability: float
     running_total: float
+    tempered_probability: float
+    tempered_total: float
+    top_p_total: float | None
     probability: float
     cut_by: str | None
 
@@ -181,7 +192,8 @@ def candidates(
     Notes
     -----
     A probability is the quotient of two integers, the mass of the token and the total mass, rounded
-    once. `raw_probability` and `running_total` depend on the row alone.
+    once, and so is a sum. `raw_probability` and `running_total` depend on the row alone, the
+    tempered ones on the row and the temperature.
 
     The arrivals are those of section 6 of docs/rule.md. Their times are exponential with the masses
     as rates, and depend on (seed, position, stream) and on the masses.
@@ -208,22 +220,42 @@ def candidates(
     stages = {name: getattr(params, name) for name in STAGES}
     row = _one_row(logits)
     n = min(_COUNT.one(n), row.size)
-    raw = reference.trace(row)
     after = reference.trace(row, **stages)
-    raw_mass = raw.mass[:n].tolist()
+    raw, raw_total = _shares(reference.trace(row), n)
+    tempered, tempered_total = _shares(reference.trace(row, temperature=params.temperature), n)
+    top_p_total = _top_p_totals(row, stages, n)
     listed = [
         Candidate(
             rank=i + 1,
-            token=int(token),
-            logit=float(row[token]),
-            raw_probability=raw_mass[i] / raw.total,
-            running_total=running / raw.total,
+            token=int(after.order[i]),
+            logit=float(row[after.order[i]]),
+            raw_probability=raw[i],
+            running_total=raw_total[i],
+            tempered_probability=tempered[i],
+            tempered_total=tempered_total[i],
+            top_p_total=top_p_total[i],
             probability=int(after.mass[i]) / after.total,
             cut_by=_cut_by(after, i),
         )
-        for i, (token, running) in enumerate(zip(raw.order, accumulate(raw_mass), strict=False))
+        for i in range(n)
     ]
     return listed if place is None else (listed, _trace_draw(row, stages, after, place))
+
+
+def _shares(seen: reference.Trace, n: int) -> tuple[list[float], list[float]]:
+    """Return the probabilities of the first n tokens, and their running sums."""
+    mass = seen.mass[:n].tolist()
+    return [m / seen.total for m in mass], [sum_ / seen.total for sum_ in accumulate(mass)]
+
+
+def _top_p_totals(row: NDArray[np.float32], stages: dict[str, Any], n: int) -> list[float | None]:
+    """Return `top_p_total` of the first n tokens."""
+    if stages["top_p"] == 1.0 or stages["temperature"] == 0.0:
+        return [None] * n
+    before = STAGES[: STAGES.index("top_p")]
+    seen = reference.trace(row, stages=before, **{name: stages[name] for name in before})
+    totals = _shares(seen, n)[1]
+    return [total if i < seen.end else None for i, total in enumerate(totals)]
 
 
 def _place(draw: bool, seed: Any, position: Any, stream: Any) -> reference.Place | None:

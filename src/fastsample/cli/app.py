@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from fastsample import __version__
 
@@ -19,14 +20,29 @@ from .info import info
 from .table import table
 from .verify_page import verify_command
 
-app = typer.Typer(
-    name="fastsample",
-    help="Sample tokens from language model logits, and inspect, time and verify sampling.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+
+class Command(TyperCommand):
+    """A command whose help shows no type for flags, which take no value."""
+
+    def get_params(self, *arguments: Any) -> list[Any]:
+        """Return the parameters, --help among them."""
+        return hide_types_of_flags(super().get_params(*arguments))
+
+
+class Commands(TyperGroup):
+    """The group of all commands, with the same help."""
+
+    def get_params(self, *arguments: Any) -> list[Any]:
+        """Return the parameters, --help among them."""
+        return hide_types_of_flags(super().get_params(*arguments))
+
+
+def hide_types_of_flags(parameters: list[Any]) -> list[Any]:
+    """Give flags an empty text where help shows the type of an option's value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
 
 
 def report_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -59,6 +75,17 @@ def print_version(requested: bool) -> None:
         raise typer.Exit
 
 
+app = typer.Typer(
+    name="fastsample",
+    cls=Commands,
+    help="Sample tokens from language model logits, and inspect, time and verify sampling.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
 @app.callback()
 def global_options(
     version: Annotated[
@@ -76,7 +103,7 @@ for name, command in {
     "demo": demo,
     "info": info,
 }.items():
-    app.command(name)(report_errors(command))
+    app.command(name, cls=Command)(report_errors(command))
 
 
 def run() -> None:

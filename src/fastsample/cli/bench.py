@@ -216,7 +216,7 @@ def time_cold(run: Run, calls: Mapping[str, Call], baseline: Mapping[str, Call])
 
 def read_full_batches(file: Path, batch: int) -> NDArray[Any]:
     """Read rows of shape (B, V), without those that do not fill a last batch."""
-    rows = read_rows(file, ("float32", "float16"))
+    rows = read_rows(file)
     if not len(rows):
         raise ValueError(f"{file} must hold at least one row, got shape {rows.shape}")
     if not 1 <= batch <= len(rows):

@@ -26,8 +26,8 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def read_rows(file: Path, dtypes: tuple[str, ...] = ("float32",)) -> NDArray[Any]:
-    """Map the rows of an .npy file into memory: shape (B, V).
+def read_rows(file: Path) -> NDArray[Any]:
+    """Map the rows of an .npy file into memory: float32 or float16 of shape (B, V).
 
     Raises
     ------
@@ -45,17 +45,17 @@ def read_rows(file: Path, dtypes: tuple[str, ...] = ("float32",)) -> NDArray[Any
         raise
     except Exception as error:  # NumPy's parser of headers raises many types
         raise ValueError(f"{file} is not an .npy file of numbers ({error})") from error
-    if rows.dtype not in map(np.dtype, dtypes):
-        expected = " or ".join(dtypes)
+    if rows.dtype not in (np.float32, np.float16):
         raise ValueError(
-            f"{file} must hold {expected}, got {rows.dtype} (logits.astype(np.float32))"
+            f"{file} must hold float32 or float16, got {rows.dtype} (save "
+            "logits.astype(np.float32))"
         )
     if rows.ndim not in (1, 2):
         raise ValueError(f"{file} must have shape (V,) or (B, V), got {rows.shape}")
     return np.atleast_2d(rows)
 
 
-def read_row(file: Path, row: int) -> NDArray[np.float32]:
+def read_row(file: Path, row: int) -> NDArray[Any]:
     """Read one row of an .npy file, without reading the others."""
     rows = read_rows(file)
     if not 0 <= row < len(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from enum import Enum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +53,7 @@ def sampling_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_options(**arguments: Any) -> None:
         table = (*STAGE_PARAMETERS, DRAW)
         values = {p.name: arguments.pop(p.name, p.default) for p in table}
+        values[DRAW.name] = getattr(values[DRAW.name], "value", None)
         command(**arguments, params=SamplingParams(**values))
 
     with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -74,10 +76,13 @@ def _stage_options() -> list[inspect.Parameter]:
     ]
 
 
+_DrawMethod = Enum("_DrawMethod", {name: name for name in DRAW.names})  # type: ignore[misc]
+
+
 def _draw_option() -> inspect.Parameter:
     return inspect.Parameter(
         DRAW.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[str | None, typer.Option(help=DRAW.help)],
+        annotation=Annotated[_DrawMethod | None, typer.Option(help=DRAW.help)],
     )

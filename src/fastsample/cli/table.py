@@ -15,7 +15,7 @@ from rich.text import Text
 from fastsample import Arrival, Candidate, DrawTrace, SamplingParams, candidates, sample
 
 from .files import read_row, read_texts
-from .options import sampling_options, stage_values
+from .options import LogitsFile, sampling_options, stage_values
 from .tables import label, make_table, number
 
 
@@ -32,7 +32,7 @@ class Draw(NamedTuple):
 
 @sampling_options
 def table(
-    file: Annotated[Path, typer.Argument(help="An .npy file of float32 logits, (V,) or (B, V).")],
+    file: LogitsFile,
     params: SamplingParams,
     row: Annotated[int, typer.Option(help="The row of the file.")] = 0,
     texts: Annotated[
@@ -54,6 +54,10 @@ def table(
 ) -> None:
     """List the top tokens of a row with their probabilities, and the filter that cut each.
 
+    "raw" is at temperature 1, "tempered" at that given, both without filters; "top_p total" sums
+    what top_p compares with its value: the tempered probabilities of tokens that earlier filters
+    keep. "final" is after all filters.
+
     With --seed, also draw a token, and show the arrivals that decided a race.
     """
     if seed is None and (params.draw, position, stream) != (None, None, None):
@@ -65,7 +69,7 @@ def table(
 
 
 def draw(
-    logits: NDArray[np.float32], params: SamplingParams, seed: int, position: int, stream: int = 0
+    logits: NDArray[Any], params: SamplingParams, seed: int, position: int, stream: int = 0
 ) -> Draw:
     """Draw one token from one row. A margin shows that it was drawn by race."""
     filters = stage_values(params)
@@ -78,7 +82,7 @@ def draw(
 
 def print_candidates(
     console: Console,
-    logits: NDArray[np.float32],
+    logits: NDArray[Any],
     params: SamplingParams,
     n: int,
     texts: list[str] | None,
@@ -88,7 +92,7 @@ def print_candidates(
     listed = candidates(logits, n, **stage_values(params))
     if drawn is not None and drawn.rank > len(listed):
         listed.append(candidates(logits, drawn.rank, **stage_values(params))[-1])
-    console.print(candidate_table(listed, texts, None if drawn is None else drawn.token))
+    console.print(candidate_table(listed, params, texts, None if drawn is None else drawn.token))
     if drawn is not None:
         text = "" if texts is None else f" {visible(texts[drawn.token])}"
         how = f"seed {drawn.seed}, position {drawn.position}, stream {drawn.stream}"
@@ -110,15 +114,39 @@ def describe_race(trace: DrawTrace) -> str:
     return f"{describe(trace.winner, 'winner')}\n{runner_up}\nmargin: {trace.margin:.4g}"
 
 
-def candidate_table(listed: list[Candidate], texts: list[str] | None, drawn: int | None) -> Table:
+PROBABILITIES = {
+    "raw\nprob.": "raw_probability",
+    "raw\ntotal": "running_total",
+    "tempered\nprob.": "tempered_probability",
+    "tempered\ntotal": "tempered_total",
+    "top_p\ntotal": "top_p_total",
+    "final\nprob.": "probability",
+}
+"""Columns of a table, and the attributes of a `Candidate`."""
+
+
+def probability_columns(listed: list[Candidate], params: SamplingParams) -> dict[str, str]:
+    """Return the probabilities to show: those of a temperature, and the total of top_p, if on."""
+    unused = ["tempered"] if params.temperature in (0.0, 1.0) else []
+    unused.append("top_p" if listed[0].top_p_total is None else "tempered_total")
+    return {h: name for h, name in PROBABILITIES.items() if not name.startswith(tuple(unused))}
+
+
+def candidate_table(
+    listed: list[Candidate],
+    params: SamplingParams,
+    texts: list[str] | None,
+    drawn: int | None,
+) -> Table:
     """Format candidates: the drawn one in bold, those that cannot be drawn dimmed."""
     digits = max(len(str(c.token)) for c in listed)
     texts_column = [] if texts is None else [Column("text", overflow="ellipsis")]
+    columns = probability_columns(listed, params)
     grid = make_table(
         number("rank"),
         number("token", min_width=max(digits, 5)),
         *texts_column,
-        *map(number, ("logit", "raw\nprobability", "running\ntotal", "probability\nafter filters")),
+        *map(number, ("logit", *columns)),
         label("cut by"),
     )
     for c in listed:
@@ -128,13 +156,16 @@ def candidate_table(listed: list[Candidate], texts: list[str] | None, drawn: int
             str(c.token),
             *text,
             f"{c.logit:.3f}",
-            f"{c.raw_probability:.4f}",
-            f"{c.running_total:.4f}",
-            f"{c.probability:.4f}",
+            *(share(getattr(c, name)) for name in columns.values()),
             c.cut_by or "",
             style="bold" if c.token == drawn else "dim" if c.cut_by else "",
         )
     return grid
+
+
+def share(probability: float | None) -> str:
+    """Format a probability, or a sum of some."""
+    return "" if probability is None else f"{probability:.4f}"
 
 
 def visible(text: str, space: str = "␣") -> str:

@@ -35,8 +35,13 @@ def verify_command(
     seed: Annotated[
         int | None, typer.Option(help="Makes the random cases; a fresh one if left out.")
     ] = None,
-    backends: Annotated[
-        bool, typer.Option("--backends", help="List all backends and variants, by equal results.")
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            help="Also list all backends and variants by equal results, and why a part is not "
+            "covered.",
+        ),
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON, and nothing else.")
@@ -46,15 +51,12 @@ def verify_command(
 
     The exit status is 0 if all results are equal, 1 if one is not, 2 if the check did not run.
     """
-    logits = None if file is None else read_rows(file, ("float32", "float16"))
+    logits = None if file is None else read_rows(file)
     progress = print_progress if sys.stderr is not None and sys.stderr.isatty() else None
     report = verify(logits, quick=quick, minutes=minutes, seed=seed, progress=progress)
     if progress is not None:
         typer.echo(f"\r{'':40}\r", err=True, nl=False)
-    text = (
-        json.dumps(report.as_dict(), indent=2) if as_json else page(report, lists_backends=backends)
-    )
-    typer.echo(text)
+    typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else page(report, verbose))
     if not report.ok:
         raise typer.Exit(1)
 
@@ -64,14 +66,14 @@ def print_progress(share: float, tokens: int) -> None:
     typer.echo(f"\r{share:4.0%}, {tokens:,} tokens compared ", err=True, nl=False)
 
 
-def page(report: Report, lists_backends: bool = False) -> str:
+def page(report: Report, verbose: bool = False) -> str:
     """Return the page: invariants, mismatches, baselines, environment, and the verdict last.
 
     It is as wide as the terminal, but for the lines of invariants, which are never broken.
     """
     broken, common = [line for line in report.invariants if not line.ok], wrong_backend(report)
-    grouped = report.invariants if lists_backends else broken
-    if common and not lists_backends:  # Its results in the first line say enough.
+    grouped = report.invariants if verbose else broken
+    if common and not verbose:  # Its results in the first line say enough.
         grouped = [line for line in broken if line.invariant == broken[0].invariant]
     text = [*invariant_lines(report)]
     text += section("Backends and variants by equal results", map(groups_of, grouped))
@@ -83,8 +85,11 @@ def page(report: Report, lists_backends: bool = False) -> str:
     text += section("Baselines without guarantees: draws that differ from exact", baselines)
     environment = {name.replace("_", " "): value for name, value in report.environment.items()}
     not_covered = environment.pop("not covered")
+    if not verbose:
+        environment["not covered"] = f"{len(not_covered)} parts: --verbose lists them, and why"
     text += section("Environment", environment.items())
-    text += section("Not covered", not_covered.items())
+    if verbose:
+        text += section("Not covered", not_covered.items())
     return "\n".join([*text, *verdict(report, common)])
 
 

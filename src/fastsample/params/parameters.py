@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -157,7 +160,15 @@ class SamplingParams:
 _NO_FIELDS = {
     "params": "pass it first, without a name",
     "position": "a sampler starts at 0; reset(3) goes to position 3",
+    "prompt": "a Sampler, its `add` and `sample` take it",
+    "stop": "compare the decoded text in the loop, and end it there",
+    "stop_token_ids": "compare each token in the loop, and end it there",
+    "max_tokens": "count tokens in the loop",
+    "n": "`sample` takes it; a Sampler draws one token for each row",
+    "logprobs": "`sample` and Sampler.sample take it",
+    "logit_bias": "pass bias= to each draw",
 }
+"""Names that are no field here, and what does their work."""
 
 
 def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> SamplingParams:
@@ -167,12 +178,35 @@ def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> S
             f"`params` must be a SamplingParams, got {type(params).__name__} (pass a field by its "
             "name, as in temperature=0.8)"
         )
-    names = [field.name for field in fields(SamplingParams)]
-    unknown = next((name for name in keywords if name not in names), None)
-    if unknown is not None:
-        way_out = _NO_FIELDS.get(unknown, f"the fields are {', '.join(names)}")
-        raise TypeError(f"`{unknown}` must be a field of SamplingParams, and is not ({way_out})")
+    _refuse_unknown(keywords)
     return SamplingParams(**keywords) if params is None else replace(params, **keywords)
+
+
+def _refuse_unknown(keywords: dict[str, Any]) -> None:
+    names = SamplingParams.__dataclass_fields__
+    for unknown in keywords:
+        if unknown in names:
+            continue
+        similar = get_close_matches(unknown, names, n=1)
+        way_out = f"did you mean `{similar[0]}`?" if similar else f"the fields: {', '.join(names)}"
+        raise TypeError(
+            f"`{unknown}` must be a field of SamplingParams, and is not "
+            f"({_NO_FIELDS.get(unknown, way_out)})"
+        )
+
+
+def _checking_names(init: Callable[..., None]) -> Callable[..., None]:
+    """Refuse unknown names in our own words, before Python does."""
+
+    @wraps(init)
+    def checking(self: SamplingParams, *arguments: Any, **keywords: Any) -> None:
+        _refuse_unknown(keywords)
+        init(self, *arguments, **keywords)
+
+    return checking
+
+
+SamplingParams.__init__ = _checking_names(SamplingParams.__init__)  # type: ignore[method-assign]
 
 
 def fresh_seed() -> int:

@@ -261,6 +261,11 @@ class DrawParameter(IntParameter):
     per_row: bool = False
     kind = "a name or None"
 
+    @property
+    def names(self) -> list[str]:
+        """The names."""
+        return [name for name in DRAW_METHODS if name is not None]
+
     def one(self, value: Any, row: int | None = None) -> int:
         """Check a name, and return the number that engines know it by."""
         if value is not None and not isinstance(value, str):

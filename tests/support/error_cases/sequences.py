@@ -164,7 +164,7 @@ OF_TWO: list[tuple[Callable[[Sampler], Any], type[Exception], str]] = [
     (
         lambda s: s.add(top_q=1),
         TypeError,
-        "`top_q` must be a field of SamplingParams, and is not (",
+        "`top_q` must be a field of SamplingParams, and is not (did you mean `top_p`?)",
     ),
     (lambda s: s.add(stream=2**32), ValueError, "`stream` must be in [0, 2**32), got 4294967296 ("),
     (lambda s: s.add(prompt=["a"]), TypeError, "`prompt` must hold tokens, got the text 'a' (pass"),
@@ -290,8 +290,7 @@ ERROR_CASES = [
     sampler_error(
         {"topk": 3},
         TypeError,
-        "`topk` must be a field of SamplingParams, and is not "
-        "(the fields are temperature, top_k, top_p, min_p, ",
+        "`topk` must be a field of SamplingParams, and is not (did you mean `top_k`?)",
     ),
     sampler_error(
         {"params": SamplingParams()}, TypeError, "is not (pass it first, without a name)"
