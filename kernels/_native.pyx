@@ -18,8 +18,9 @@ from cpython.buffer cimport (
     PyBUF_WRITABLE,
     PyObject_GetBuffer,
 )
-from cpython.exc cimport PyErr_Clear
+from cpython.exc cimport PyErr_Clear, PyErr_NoMemory
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from cpython.ref cimport Py_DECREF
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -55,6 +56,7 @@ from kernels cimport (
     kDLCPU,
     kDLPackMajor,
     known_isas,
+    new_tensor,
     softmax_rows,
 )
 
@@ -249,19 +251,11 @@ def kept_sets(request, status, isa=None, n_threads=None):
         sets = c_kept_sets(chosen.kernels[0], inputs.batch, inputs.processors, inputs.params, threads,
                            statuses)
     return (
-        _array_of(sets.tokens.data(), sets.tokens.size(), np.int64),
-        _array_of(sets.masses.data(), sets.masses.size(), np.uint64),
-        _array_of(sets.logits.data(), sets.logits.size(), np.float32),
-        _array_of(sets.offsets.data(), sets.offsets.size(), np.int64),
+        _list_of(sets.tokens.size(), _INT64_ITEMS, sets.tokens.data()),
+        _list_of(sets.masses.size(), _UINT64_ITEMS, sets.masses.data()),
+        _list_of(sets.logits.size(), _FLOAT32_ITEMS, sets.logits.data()),
+        _list_of(sets.offsets.size(), _INT64_ITEMS, sets.offsets.data()),
     )
-
-
-cdef object _array_of(const void* items, size_t count, dtype):
-    cdef Buffers buffers
-    array = np.empty(count, dtype)
-    if count:
-        memcpy(_hold_write(buffers, array, array.itemsize, count, "array"), items, array.nbytes)
-    return array
 
 
 def softmax(str name, request, out, status, isa=None, n_threads=None):

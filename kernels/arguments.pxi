@@ -71,11 +71,12 @@ cdef extern from * nogil:
 
 # ---- logits -------------------------------------------------------------------------------------------
 
-cdef bint _find_rows(Buffers& buffers, logits, at, bint is_checked, int64_t valid_vocab, int64_t max_vocabulary,
-                     Arguments& arguments) except -1:
+cdef bint _find_rows(Buffers& buffers, logits, at, bint is_checked, bint is_tensor, int64_t valid_vocab,
+                     int64_t max_vocabulary, Arguments& arguments) except -1:
     """Find the rows of logits of shape (V,) or (B, V), or with `at` (B, T, V).
 
-    Where they are checked, they are memory of `inputs.logits.memory_of_logits`: uint16 holds bfloat16.
+    Where they are checked, they are memory of `inputs.logits.memory_of_logits`, of a tensor if `is_tensor`:
+    uint16 holds bfloat16.
     """
     cdef Array array
     if is_checked and type(logits) is _NDARRAY and logits.dtype is _UINT16:
@@ -93,7 +94,7 @@ cdef bint _find_rows(Buffers& buffers, logits, at, bint is_checked, int64_t vali
         return False
     cdef Batch* batch = &arguments.batch
     arguments.is_row = last == 0
-    arguments.is_torch = array.is_torch
+    arguments.is_torch = is_tensor or array.is_torch
     arguments.columns = columns
     batch.logits = array.data
     batch.rows = array.shape[0] if last else 1

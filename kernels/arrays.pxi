@@ -104,11 +104,12 @@ cdef str _EXCHANGE = "__dlpack_c_exchange_api__"
 cdef object _tensor_type = None
 cdef const DLPackExchangeAPI* _exchange = NULL
 cdef bint _is_torch = False
+cdef const DLPackExchangeAPI* _torch_exchange = NULL
 
 
 cdef bint _find_exchange(kind) except -1:
     """Find the exchange API that a type itself has; False where it has none of version 1."""
-    global _tensor_type, _exchange, _is_torch
+    global _tensor_type, _exchange, _is_torch, _torch_exchange
     capsule = kind.__dict__.get(_EXCHANGE)
     if capsule is None or not PyCapsule_IsValid(capsule, "dlpack_exchange_api"):
         return False
@@ -117,6 +118,8 @@ cdef bint _find_exchange(kind) except -1:
         return False
     torch = sys.modules.get("torch")
     _is_torch = torch is not None and kind is torch.Tensor
+    if _is_torch:
+        _torch_exchange = found
     _exchange, _tensor_type = found, kind
     return True
 

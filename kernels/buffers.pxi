@@ -164,19 +164,18 @@ cdef int _hold_logprobs(Buffers& buffers, result, const Batch& batch, SampleOutp
     modes, logprobs, ranks, top_tokens, top_logprobs = result
     if top_tokens.shape[2] > batch.vocabulary:
         raise ValueError("top_tokens cannot hold more tokens than the vocabulary")
-    return _hold_details(buffers, modes, logprobs, ranks, top_tokens, top_logprobs, top_tokens.shape[2],
-                         batch.rows, target)
+    _add_modes(modes, top_tokens.shape[2], target)
+    cdef int64_t count = target.modes.size() * batch.rows
+    target.logprobs = <double*>_hold_write(buffers, logprobs, 8, count, "logprobs")
+    target.ranks = <int64_t*>_hold_write(buffers, ranks, 8, count, "ranks")
+    count *= target.top_count
+    target.top_tokens = <int64_t*>_hold_write(buffers, top_tokens, 8, count, "top_tokens")
+    target.top_logprobs = <double*>_hold_write(buffers, top_logprobs, 8, count, "top_logprobs")
+    return 0
 
 
-cdef int _hold_details(Buffers& buffers, modes, logprobs, ranks, top_tokens, top_logprobs, int64_t top_count,
-                       int64_t rows, SampleOutput* target) except -1:
+cdef int _add_modes(tuple modes, int64_t top_count, SampleOutput* target) except -1:
     for mode in modes:
         target.modes.push_back(<LogprobsMode><int>_MODES[mode])
     target.top_count = top_count
-    cdef int64_t count = target.modes.size() * rows
-    target.logprobs = <double*>_hold_write(buffers, logprobs, 8, count, "logprobs")
-    target.ranks = <int64_t*>_hold_write(buffers, ranks, 8, count, "ranks")
-    target.top_tokens = <int64_t*>_hold_write(buffers, top_tokens, 8, count * top_count, "top_tokens")
-    target.top_logprobs = <double*>_hold_write(
-        buffers, top_logprobs, 8, count * top_count, "top_logprobs")
     return 0

@@ -41,8 +41,9 @@ cdef class Draw:
         cdef SampleOutput output = SampleOutput()
         cdef RowParams params = self._params
         cdef _Details details = _Details.__new__(_Details)
-        cdef int64_t token, columns = 0
-        cdef uint8_t status = 0
+        cdef Shape shape
+        cdef int64_t columns = 0
+        cdef uint8_t* status = NULL
         if type(seed) is not int or type(position) is not int or type(stream) is not int:
             return None
         try:
@@ -53,17 +54,18 @@ cdef class Draw:
             if type(valid_vocab) is not int or not 1 <= valid_vocab <= self._max_vocabulary:
                 return None
             columns = valid_vocab
-        if not (_find_rows(buffers, logits, at, is_checked, columns, self._max_vocabulary, arguments)
+        if not (_find_rows(buffers, logits, at, is_checked, is_tensor, columns, self._max_vocabulary, arguments)
                 and arguments.batch.rows == 1
                 and (mask is None or _find_mask(buffers, mask, arguments))
                 and (bias is None or _find_bias(buffers, bias, arguments))
-                and details.prepare(buffers, arguments, logprobs, logprobs_mode, kept_count, &output)):
+                and details.prepare(arguments, logprobs, logprobs_mode, kept_count, &output)):
             return None
-        output.tokens, output.draws = &token, 1
+        _add_rows(shape, arguments)
+        tokens = _new_array(shape, _INT64_ITEMS, arguments.is_torch, <void**>&output.tokens)
+        statuses = _new_array(shape, _UINT8_ITEMS, arguments.is_torch, <void**>&status)
+        output.draws, status[0] = 1, 0
         _sample(self._kernels, arguments.batch, arguments.processors, &params, self._reduction,
-                self._n_threads, output, &status)
-        if status:
+                self._n_threads, output, status)
+        if status[0]:
             return None
-        cdef tuple shape = () if arguments.is_row else (1,)
-        return details.result(self._result_type, _copy_of(shape, _INT64, &token, 8, 1),
-                              _ZEROS(shape, _UINT8), seed, is_tensor or arguments.is_torch)
+        return details.result(self._result_type, tokens, statuses, seed)

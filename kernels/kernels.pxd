@@ -130,6 +130,10 @@ cdef extern from "<runtime/dlpack.hpp>" namespace "fastsample" nogil:
     cppclass DLPackExchangeAPI:
         uint32_t major
         int (*from_object)(void*, DLManagedTensorVersioned**)
+        int (*to_object)(DLManagedTensorVersioned*, void**) except -1
+
+    DLManagedTensorVersioned* new_tensor "fastsample::OwnTensor::make"(
+        int, const Py_ssize_t*, uint8_t, uint8_t)
 
     const uint32_t kDLPackMajor
     const int32_t kDLCPU

@@ -1,31 +1,94 @@
-# The results of prepared calls.
+# The results of calls: arrays of NumPy, or tensors of torch.
 
-cdef object _EMPTY = np.empty
-cdef object _ZEROS = np.zeros
-cdef object _INT64 = np.dtype(np.int64)
-cdef object _UINT64 = np.dtype(np.uint64)
-cdef object _UINT8 = np.dtype(np.uint8)
-cdef object _FLOAT64 = np.dtype(np.float64)
-cdef object _from_numpy = None
+cdef extern from "<numpy/arrayobject.h>":
+    int _import_array() except -1
+    object PyArray_SimpleNew(int, const Py_ssize_t*, int)
+    enum:
+        NPY_UINT8
+        NPY_INT64
+        NPY_UINT64
+        NPY_FLOAT32
+        NPY_FLOAT64
 
 
-cdef object _copy_of(tuple shape, dtype, const void* items, Py_ssize_t itemsize, Py_ssize_t count):
-    """Make an array of this shape from `count` items."""
-    cdef Buffers buffers
-    array = _EMPTY(shape, dtype)
-    if count:
-        memcpy(_hold_write(buffers, array, itemsize, count, "array"), items, itemsize * count)
+cdef extern from * nogil:
+    """
+    struct Shape {
+      int ndim = 0;
+      Py_ssize_t sizes[3];
+
+      void add_axis(Py_ssize_t size) { sizes[ndim++] = size; }
+    };
+    """
+    cppclass Shape:
+        Shape()
+        int ndim
+        Py_ssize_t[3] sizes
+        void add_axis(Py_ssize_t size)
+
+
+_import_array()
+
+
+# The type of items: its number in NumPy, and its code and bits in DLPack.
+cdef struct ItemType:
+    int number
+    uint8_t code
+    uint8_t bits
+
+cdef ItemType _UINT8_ITEMS = ItemType(NPY_UINT8, 1, 8)
+cdef ItemType _INT64_ITEMS = ItemType(NPY_INT64, 0, 64)
+cdef ItemType _UINT64_ITEMS = ItemType(NPY_UINT64, 1, 64)
+cdef ItemType _FLOAT32_ITEMS = ItemType(NPY_FLOAT32, 2, 32)
+cdef ItemType _FLOAT64_ITEMS = ItemType(NPY_FLOAT64, 2, 64)
+
+
+cdef void _add_rows(Shape& shape, const Arguments& arguments) noexcept:
+    """Add the axis of the rows, which logits of shape (V,) have not."""
+    if not arguments.is_row:
+        shape.add_axis(arguments.batch.rows)
+
+
+cdef object _new_array(const Shape& shape, const ItemType& items, bint is_torch, void** memory):
+    """Make an array, or a tensor, whose items are not written, and find its memory."""
+    if is_torch and _torch_exchange != NULL:
+        return _new_tensor(shape, items, memory)
+    array = PyArray_SimpleNew(shape.ndim, shape.sizes, items.number)
+    memory[0] = PyArray_DATA(<PyArrayObject*>array)
+    return sys.modules["torch"].from_numpy(array) if is_torch else array
+
+
+cdef object _new_tensor(const Shape& shape, const ItemType& items, void** memory):
+    """Make a tensor of torch by the exchange API: code of NumPy would have to be fetched after a model's step."""
+    cdef DLManagedTensorVersioned* managed = new_tensor(shape.ndim, shape.sizes, items.code, items.bits)
+    cdef void* made = NULL
+    if managed == NULL:
+        PyErr_NoMemory()
+    memory[0] = managed.tensor.data
+    _torch_exchange.to_object(managed, &made)
+    tensor = <object>made
+    Py_DECREF(tensor)
+    return tensor
+
+
+cdef object _copy_of(const Shape& shape, const ItemType& items, const void* source, bint is_torch=False):
+    """Make an array, or a tensor, of these items."""
+    cdef void* memory = NULL
+    cdef size_t size = items.bits // 8
+    cdef int axis
+    array = _new_array(shape, items, is_torch, &memory)
+    for axis in range(shape.ndim):
+        size *= shape.sizes[axis]
+    if size:
+        memcpy(memory, source, size)
     return array
 
 
-cdef object _as_tensor(array):
-    """Return an array as a tensor of torch; None stays None."""
-    global _from_numpy
-    if array is None:
-        return None
-    if _from_numpy is None:
-        _from_numpy = sys.modules["torch"].from_numpy
-    return _from_numpy(array)
+cdef object _list_of(size_t count, const ItemType& items, const void* source):
+    """Make an array of one axis."""
+    cdef Shape shape
+    shape.add_axis(count)
+    return _copy_of(shape, items, source)
 
 
 @final
@@ -38,44 +101,41 @@ cdef class _Details:
     cdef object top_logprobs
     cdef object kept_count
 
-    cdef bint prepare(self, Buffers& buffers, const Arguments& arguments, logprobs, logprobs_mode, kept_count,
+    cdef bint prepare(self, const Arguments& arguments, logprobs, logprobs_mode, kept_count,
                       SampleOutput* output) except -1:
         """Allocate the arrays; False for arguments that are not plain."""
-        cdef int64_t rows = arguments.batch.rows
-        cdef tuple modes, leading, shape = () if arguments.is_row else (rows,)
-        if type(logprobs_mode) is tuple:
-            modes, leading = logprobs_mode, (len(logprobs_mode),)
-        else:
-            modes, leading = (logprobs_mode,), ()
+        cdef bint is_torch = arguments.is_torch
+        cdef Shape shape
+        cdef tuple modes
+        modes = logprobs_mode if type(logprobs_mode) is tuple else (logprobs_mode,)
         if not modes:
             return False
         for mode in modes:
             if type(mode) is not str or mode not in _MODES or modes.count(mode) > 1:
                 return False
+        _add_rows(shape, arguments)
         if kept_count is True:
-            self.kept_count = _EMPTY(shape, _INT64)
-            output.kept_counts = <int64_t*>_hold_write(buffers, self.kept_count, 8, rows, "kept_count")
+            self.kept_count = _new_array(shape, _INT64_ITEMS, is_torch, <void**>&output.kept_counts)
         elif kept_count is not False:
             return False
         if logprobs is None:
             return True
         if type(logprobs) is not int or not 0 <= logprobs <= arguments.batch.vocabulary:
             return False
-        shape = leading + shape
-        self.logprobs, self.ranks = _EMPTY(shape, _FLOAT64), _EMPTY(shape, _INT64)
-        shape = shape + (logprobs,)
-        self.top_tokens, self.top_logprobs = _EMPTY(shape, _INT64), _EMPTY(shape, _FLOAT64)
-        _hold_details(buffers, modes, self.logprobs, self.ranks, self.top_tokens, self.top_logprobs,
-                      logprobs, rows, output)
+        _add_modes(modes, logprobs, output)
+        if type(logprobs_mode) is tuple:
+            shape = Shape()
+            shape.add_axis(len(modes))
+            _add_rows(shape, arguments)
+        self.logprobs = _new_array(shape, _FLOAT64_ITEMS, is_torch, <void**>&output.logprobs)
+        self.ranks = _new_array(shape, _INT64_ITEMS, is_torch, <void**>&output.ranks)
+        shape.add_axis(output.top_count)
+        self.top_tokens = _new_array(shape, _INT64_ITEMS, is_torch, <void**>&output.top_tokens)
+        self.top_logprobs = _new_array(shape, _FLOAT64_ITEMS, is_torch, <void**>&output.top_logprobs)
         return True
 
-    cdef object result(self, result_type, tokens, status, seed, bint is_torch):
+    cdef object result(self, result_type, tokens, status, seed):
         """Make the `SampleResult`."""
-        if is_torch:
-            return result_type(
-                _as_tensor(tokens), _as_tensor(self.logprobs), _as_tensor(self.ranks),
-                _as_tensor(self.top_tokens), _as_tensor(self.top_logprobs),
-                _as_tensor(self.kept_count), None, _as_tensor(status), seed)
         return result_type(tokens, self.logprobs, self.ranks, self.top_tokens, self.top_logprobs,
                            self.kept_count, None, status, seed)
 

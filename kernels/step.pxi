@@ -149,15 +149,13 @@ cdef class Step:
         cdef Buffers buffers
         cdef Arguments arguments
         cdef SampleOutput output = SampleOutput()
-        if not (self._find(buffers, logits, at, mask, bias, is_checked, arguments)
+        if not (self._find(buffers, logits, at, mask, bias, is_checked, is_tensor, arguments)
                 and self._draw(buffers, sequences, False, arguments, output)):
             return None
         if arguments.is_row:
             result = self._tokens[0]
         else:
             result = self._token_array(arguments)
-            if is_tensor or arguments.is_torch:
-                result = _as_tensor(result)
         self._record(started)
         return result
 
@@ -170,20 +168,22 @@ cdef class Step:
         cdef _Details details = _Details.__new__(_Details)
         if type(on_invalid) is not str or (on_invalid != "raise" and on_invalid != "mark"):
             return None
-        if not (self._find(buffers, logits, at, mask, bias, is_checked, arguments)
-                and details.prepare(buffers, arguments, logprobs, logprobs_mode, kept_count, &output)
+        if not (self._find(buffers, logits, at, mask, bias, is_checked, is_tensor, arguments)
+                and details.prepare(arguments, logprobs, logprobs_mode, kept_count, &output)
                 and self._draw(buffers, sequences, on_invalid == "mark", arguments, output)):
             return None
-        cdef tuple shape = () if arguments.is_row else (arguments.batch.rows,)
-        status = _copy_of(shape, _UINT8, self._status.data(), 1, self._status.size())
+        cdef Shape shape
+        _add_rows(shape, arguments)
+        status = _copy_of(shape, _UINT8_ITEMS, self._status.data(), arguments.is_torch)
         result = details.result(self._result_type, self._token_array(arguments), status,
-                                self._seeds(arguments), is_tensor or arguments.is_torch)
+                                self._seeds(arguments))
         self._record(started)
         return result
 
-    cdef bint _find(self, Buffers& buffers, logits, at, mask, bias, bint is_checked,
+    cdef bint _find(self, Buffers& buffers, logits, at, mask, bias, bint is_checked, bint is_tensor,
                     Arguments& arguments) except -1:
-        return (_find_rows(buffers, logits, at, is_checked, self._valid_vocab, self._max_vocabulary, arguments)
+        return (_find_rows(buffers, logits, at, is_checked, is_tensor, self._valid_vocab, self._max_vocabulary,
+                           arguments)
                 and (mask is None or _find_mask(buffers, mask, arguments))
                 and (bias is None or _find_bias(buffers, bias, arguments)))
 
@@ -302,8 +302,9 @@ cdef class Step:
     # ---- results
 
     cdef object _token_array(self, const Arguments& arguments):
-        cdef tuple shape = () if arguments.is_row else (arguments.batch.rows,)
-        return _copy_of(shape, _INT64, self._tokens.data(), 8, self._tokens.size())
+        cdef Shape shape
+        _add_rows(shape, arguments)
+        return _copy_of(shape, _INT64_ITEMS, self._tokens.data(), arguments.is_torch)
 
     cdef object _seeds(self, const Arguments& arguments):
         """The seed of all rows, or an array of theirs."""
@@ -313,7 +314,7 @@ cdef class Step:
         cdef int64_t b
         for b in range(arguments.batch.rows):
             seeds.push_back(self._params[b].seed)
-        return _copy_of((arguments.batch.rows,), _UINT64, seeds.data(), 8, seeds.size())
+        return _list_of(seeds.size(), _UINT64_ITEMS, seeds.data())
 
     cdef int _record(self, int64_t started) except -1:
         """Record the time of a call, and how many tokens it has drawn."""

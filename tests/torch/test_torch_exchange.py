@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fastsample import Sampler, SamplingParams, sample
+from fastsample.inputs.dlpack import DLTensor
 from tests.support.case_loop import each
 from tests.support.prepared_calls import refuse
 
@@ -24,6 +28,7 @@ pytestmark = [
     ),
 ]
 
+ROOT = Path(__file__).parents[2]
 VALUES = (np.random.default_rng(8).normal(size=(3, 4, 50)) * 3).astype(np.float32)
 
 
@@ -84,6 +89,99 @@ def test_sample_reads_tensors_where_they_lie(monkeypatch: pytest.MonkeyPatch) ->
     assert found.status.dtype == torch.uint8
     assert found.seed == 1
 
+
+# ---------------------------------------------------------------- results
+
+
+def results_of(logits: torch.Tensor) -> list[torch.Tensor]:
+    """The tokens of a call, and all that `sample` returns for one row and for several."""
+    sampler = made()
+    details = {"logprobs": 2, "logprobs_mode": ("raw", "processed"), "kept_count": True}
+    found = [
+        sampler.sample(logits, at=-1, **details),
+        sampler.sample(logits, at=-1, logprobs=0),
+        sample(logits[:1], at=-1, seed=1, position=0, **details),
+        sample(logits[0, 1], seed=1, position=0, **details),
+    ]
+    parts = [getattr(one, name) for one in found for name in one.__slots__ if name != "seed"]
+    return [sampler(logits, at=-1), *(part for part in parts if part is not None)]
+
+
+def test_results_are_made_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.from_numpy(VALUES.copy())
+    expected = results_of(logits)
+    monkeypatch.setattr(torch, "from_numpy", refuse)
+    found = results_of(logits)
+    assert len(found) == len(expected) == 1 + 7 + 6 + 7 + 7
+    for one, other in zip(found, expected, strict=True):
+        assert type(one) is torch.Tensor
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        assert torch.equal(one, other)
+
+
+@each("inference", [True, False])
+def test_results_are_ordinary_tensors(inference: bool) -> None:
+    with torch.inference_mode(inference):
+        found = results_of(torch.from_numpy(VALUES.copy()))
+        before = [one.tolist() for one in found]
+        others = [results_of(torch.from_numpy(VALUES + b)) for b in range(20)]
+        plain = torch.from_numpy(np.arange(3))
+    assert [one.tolist() for one in found] == before
+    for one in (*found, *others[-1]):
+        assert one.device == plain.device
+        assert one.is_contiguous()
+        assert one.layout == plain.layout
+        assert one.is_inference() == plain.is_inference() == inference
+        assert not one.requires_grad
+        assert one.storage_offset() == 0
+        assert one.untyped_storage().nbytes() == one.numel() * one.element_size()
+        with torch.inference_mode(inference):
+            one.fill_(7)
+        assert (one == 7).all()
+        assert one.numpy().flags.writeable
+        assert one.numpy().tolist() == one.tolist() == copy.deepcopy(one).tolist()
+    memory = [one.data_ptr() for one in found if one.numel()]
+    assert len(set(memory)) == len(memory)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_results_free_their_memory() -> None:
+    logits, sampler = torch.from_numpy(VALUES[:1].copy()), Sampler(seed=1)
+
+    def resident() -> int:
+        for _ in range(20_000):
+            found = sampler.sample(logits, at=0, logprobs=50)
+        assert found.top_tokens.shape == (1, 50)
+        return int(Path("/proc/self/statm").read_text().split()[1])
+
+    resident()
+    before = resident()
+    # Each call makes 0.9 kB.
+    assert resident() - before < 500
+
+
+WITHOUT_THE_API = """
+import torch
+del torch.Tensor.__dlpack_c_exchange_api__
+from fastsample import sample
+from tests.torch.test_torch_exchange import VALUES, results_of
+logits = torch.from_numpy(VALUES.copy())
+torch.save([one.clone() for one in results_of(logits)], {path!r})
+"""
+
+
+def test_the_old_way_returns_the_same(tmp_path: Path) -> None:
+    path = str(tmp_path / "results.pt")
+    code = WITHOUT_THE_API.format(path=path)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, cwd=ROOT)
+    expected = results_of(torch.from_numpy(VALUES.copy()))
+    for one, other in zip(torch.load(path), expected, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+
+
+# ---------------------------------------------------------------- what is declined
 
 ODD: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "requires grad": lambda plain: plain.clone().requires_grad_(),
@@ -155,21 +253,6 @@ def test_no_tensor_is_kept() -> None:
 
 
 # ---------------------------------------------------------------- tensors of other libraries
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
 
 
 class Managed(ctypes.Structure):

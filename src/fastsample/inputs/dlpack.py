@@ -16,7 +16,7 @@ _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
 )
 
 
-class _Tensor(ctypes.Structure):
+class DLTensor(ctypes.Structure):
     """DLTensor of dlpack.h: the first field of the struct in a capsule named "dltensor"."""
 
     _fields_ = (
@@ -69,7 +69,7 @@ def _bfloat16_bits(array: Any) -> NDArray[np.uint16] | None:
     """Read a capsule of bfloat16 as uint16; None for any other."""
     try:
         capsule = array.__dlpack__()
-        tensor = _Tensor.from_address(_pointer_in(capsule, b"dltensor"))
+        tensor = DLTensor.from_address(_pointer_in(capsule, b"dltensor"))
     except Exception:
         return None
     if tensor.device_type != _CPU or (tensor.code, tensor.bits, tensor.lanes) != _BFLOAT16:
