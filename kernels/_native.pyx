@@ -1,14 +1,15 @@
 # cython: language_level=3
 """The compiled kernels for Python: records of arrays in, arrays and status codes out.
 
-kernels.pxd declares the kernels; buffers.pxi acquires the memory of arrays; histories.pxi keeps the tokens of a
-sampler's sequences; arrays.pxi, arguments.pxi and results.pxi are what prepared calls take and return, step.pxi and
-draw.pxi those of a sampler and of `sample`, call.pxi the way from a sampler to its step; sums.pxi adds the numbers of
-any array. The GIL is released for all but brief calls.
+kernels.pxd declares the kernels; buffers.pxi acquires the memory of arrays; sequences.pxi keeps the sequences of a
+sampler; arrays.pxi, arguments.pxi and results.pxi are what prepared calls take and return, step.pxi and draw.pxi those
+of a sampler and of `sample`, call.pxi and methods.pxi the ways from a sampler to its step; sums.pxi adds the numbers of any array.
+The GIL is released for all but brief calls.
 """
 
 import os
 import sys
+from functools import update_wrapper as _update_wrapper
 from time import perf_counter_ns as _perf_counter_ns
 
 from cython cimport final
@@ -24,7 +25,7 @@ from cpython.ref cimport Py_DECREF
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
-from libcpp.algorithm cimport adjacent_find, sort
+from libcpp.algorithm cimport adjacent_find, lower_bound, sort
 from libcpp.vector cimport vector
 
 from kernels cimport (
@@ -281,11 +282,12 @@ def softmax(str name, request, out, status, isa=None, n_threads=None):
 cdef dict _SOFTMAX_FUNCTIONS = {"softmax": 0, "log_softmax": 1, "logsumexp": 2}
 
 
-include "histories.pxi"
+include "sequences.pxi"
 include "arrays.pxi"
 include "arguments.pxi"
 include "results.pxi"
 include "call.pxi"
 include "step.pxi"
+include "methods.pxi"
 include "draw.pxi"
 include "sums.pxi"

@@ -5,6 +5,9 @@
 # at the sequences and the last, so that only a call that releases the GIL has to keep other uses away.
 
 cdef uint64_t MAX_POSITION = 0xFFFFFFFFFFFFFFFF
+cdef int64_t MAX_STREAMS = 1 << 32
+
+cdef object _urandom = os.urandom
 
 # A forked child is another generation: the threads whose calls had released the GIL are not in it.
 cdef uint64_t _generation = 1
@@ -27,39 +30,6 @@ cdef enum:
 
 
 @final
-cdef class _Row:
-    """What a step reads of a sequence; the sequence keeps it."""
-
-    cdef RowParams params
-    cdef TokenHistory history
-    cdef list gaps
-    cdef uint64_t turn  # that of the last call that has chosen it
-    cdef uint64_t generation  # in which `params` were read, as a child may have another seed
-
-    def __cinit__(self, sequence):
-        cdef Buffers buffers
-        self.params = (<const RowParams*>_hold_read(
-            buffers, sequence._plan, sizeof(RowParams), 1, "plan"))[0]
-        self.history, self.gaps = sequence._history, sequence._gaps
-        self.generation = _generation
-
-    cdef uint64_t skipped(self) except? 0:
-        """By how much the position is larger than the length of the output."""
-        cdef uint64_t total = 0
-        for _, count in self.gaps:
-            total += count
-        return total
-
-
-cdef _Row _row_of(sequence):
-    cdef dict attributes = sequence.__dict__
-    row = attributes.get("_row")
-    if row is None or (<_Row>row).generation != _generation:
-        row = attributes["_row"] = _Row(sequence)
-    return <_Row>row
-
-
-@final
 cdef class Step:
     """The `Step` of engines/contract.py.
 
@@ -70,10 +40,14 @@ cdef class Step:
     valid_vocab : int
         How many columns of every row are tokens; 0 for all, whose number may then differ.
     max_vocabulary : int
-    has_seeds : bool
-        Whether a result has a seed for each row.
+    is_dynamic : bool
+        Whether sequences may be added and removed; then a result has a seed for each row.
     result_type : type
         Called with the fields of a `SampleResult`.
+    params_type, sequence_type : type
+        `SamplingParams` and `Sequence`.
+    prepare : function
+        Gives parameters their `PreparedParams`, in the slot `_prepared`, and returns them.
     latency : (int64 array, int64 array), or None
         The counts and the sums of a `Latency`.
     isa, n_threads, reduction
@@ -85,36 +59,40 @@ cdef class Step:
     cdef int _n_threads
     cdef int64_t _valid_vocab
     cdef int64_t _max_vocabulary
-    cdef bint _has_seeds
+    cdef bint _is_dynamic
     cdef object _result_type
+    cdef object _params_type
+    cdef object _sequence_type
+    cdef object _prepare
     cdef int64_t* _latency_counts
     cdef int64_t* _latency_sums
-    # None while the sampler changes.
+    # Both are None while the sampler changes: the `SequenceTable`, and its sequences by number.
+    cdef object _table
     cdef dict _sequences
     # The generation of the process in which a call has released the GIL; 0 where none has.
     cdef uint64_t _drawing
-    # Of the sequences of the last call, until one of them changes.
-    cdef bint _is_bound
-    cdef uint64_t _bound_in  # the generation of the process
-    cdef bint _is_all
-    cdef vector[int64_t] _ids
+    # All sequences, if they were read, and those that the last call with numbers has chosen.
+    cdef bint _has_all
+    cdef _Rows _all
+    cdef _Rows _chosen
+    cdef uint64_t _read_in  # the generation in which they were read: a child may have other seeds
     cdef uint64_t _turn
-    cdef list _rows
-    cdef vector[CTokenHistory*] _histories
-    cdef vector[RowParams] _params
-    cdef vector[uint64_t] _skipped
+    # Of the last call.
+    cdef _Rows _rows
     cdef vector[int64_t] _tokens
     cdef vector[uint8_t] _status
     cdef Buffers _buffers  # last: it is large
 
-    def __cinit__(self, type owner, int64_t valid_vocab, int64_t max_vocabulary, bint has_seeds, result_type,
-                  latency, isa, int n_threads, str reduction):
+    def __cinit__(self, type owner, int64_t valid_vocab, int64_t max_vocabulary, bint is_dynamic, type result_type,
+                  type params_type, type sequence_type, prepare, latency, isa, int n_threads, str reduction):
         _call_steps(owner, Step)
         self._kernels = _chosen(isa).kernels
         self._reduction = <Reduction><int>_REDUCTIONS[reduction]
         self._n_threads = n_threads
         self._valid_vocab, self._max_vocabulary = valid_vocab, max_vocabulary
-        self._has_seeds, self._result_type = has_seeds, result_type
+        self._is_dynamic, self._result_type = is_dynamic, result_type
+        self._params_type, self._sequence_type, self._prepare = params_type, sequence_type, prepare
+        self._all, self._chosen = _Rows.__new__(_Rows), _Rows.__new__(_Rows)
         if latency is not None:
             counts, sums = latency
             self._latency_counts = <int64_t*>_hold_write(
@@ -125,25 +103,29 @@ cdef class Step:
         """Decline all calls, and drop what was read of the sequences; False during a call, which goes on."""
         if self._drawing == _generation:
             return False
-        self._sequences = self._rows = None
-        self._is_bound = False
+        self._table = self._sequences = None
+        self._drop()
         return True
 
-    def resume(self, dict sequences):
-        """Serve calls for the sequences of a table, by number."""
-        self._is_bound = False
-        self._sequences = sequences
+    def resume(self, table):
+        """Serve calls for the sequences of a table."""
+        self._drop()
+        self._table, self._sequences = table, table.sequences
+
+    cdef int _drop(self) except -1:
+        self._has_all = False
+        self._all.truncate(0)
+        self._chosen.truncate(0)
+        self._read_in = _generation
+        return 0
 
     def __call__(self, logits, *, at=None, sequences=None, mask=None, bias=None):
-        """Draw a token for each sequence, append them and return them; or None."""
-        return self._call(logits, at, sequences, mask, bias, 0, False, False)
+        """Do a call of the sampler; None where it declines."""
+        return self.draw(logits, at, sequences, mask, bias)
 
-    def draw(self, logits, at, sequences, mask, bias, int64_t started=0, bint is_checked=False,
-             bint is_tensor=False):
-        """Do a call that began before."""
-        return self._call(logits, at, sequences, mask, bias, started, is_checked, is_tensor)
-
-    cdef object _call(self, logits, at, sequences, mask, bias, int64_t started, bint is_checked, bint is_tensor):
+    cpdef object draw(self, logits, at, sequences, mask, bias, int64_t started=0, bint is_checked=False,
+                      bint is_tensor=False):
+        """Draw, append the tokens and return them; None likewise."""
         if self._latency_sums and not started:
             started = <int64_t>_perf_counter_ns()
         cdef Buffers buffers
@@ -159,9 +141,11 @@ cdef class Step:
         self._record(started)
         return result
 
-    def sample(self, logits, at, sequences, mask, bias, logprobs, logprobs_mode, kept_count, on_invalid,
-               int64_t started=0, bint is_checked=False, bint is_tensor=False):
-        """Draw like a call, and return a `SampleResult` without margins; or None."""
+    cpdef object sample(self, logits, at, sequences, mask, bias, logprobs, logprobs_mode, kept_count, on_invalid,
+                        int64_t started=0, bint is_checked=False, bint is_tensor=False):
+        """Draw likewise, and return a `SampleResult` without margins."""
+        if self._latency_sums and not started:
+            started = <int64_t>_perf_counter_ns()
         cdef Buffers buffers
         cdef Arguments arguments
         cdef SampleOutput output = SampleOutput()
@@ -190,47 +174,53 @@ cdef class Step:
     # ---- sequences
 
     cdef bint _bind(self, Buffers& buffers, sequences) except -1:
-        """Make the sequences of a call those of the rows; False for any that are not in the table."""
+        """Find the sequences of the rows; False for any that are not in the table, or cannot be drawn."""
         cdef vector[int64_t] ids
-        cdef bint is_all = sequences is None
-        if self._sequences is None or not (is_all or _find_ids(buffers, sequences, ids)):
+        if self._sequences is None:
             return False
-        if self._is_bound and self._bound_in == _generation and is_all == self._is_all and ids == self._ids:
+        if self._read_in != _generation:
+            self._drop()
+        if sequences is None:
+            self._rows = self._all
+            return self._has_all or self._read_all()
+        if not _find_ids(buffers, sequences, ids):
+            return False
+        self._rows = self._chosen
+        if ids == self._chosen.numbers or self._choose(ids):
             return True
-        cdef list rows = []
-        cdef int64_t number
-        if is_all:
-            for sequence in self._sequences.values():
-                rows.append(_row_of(sequence))
-        for number in ids:
-            sequence = self._sequences.get(number)
-            if sequence is None:
-                return False
-            rows.append(_row_of(sequence))
-        return self._read(rows) and self._keep(is_all, ids, rows)
+        self._chosen.truncate(0)
+        return False
 
-    cdef bint _read(self, list rows) except -1:
-        """Read parameters and positions; False where a sequence occurs twice, or cannot be drawn."""
-        cdef int64_t b, count = len(rows)
-        cdef _Row row
-        self._is_bound = False
-        self._turn += 1
-        self._histories.resize(count)
-        self._params.resize(count)
-        self._skipped.resize(count)
-        self._tokens.resize(count)
-        self._status.resize(count)
-        for b in range(count):
-            row = <_Row>rows[b]
-            if row.turn == self._turn:
+    cdef bint _read_all(self) except -1:
+        cdef int64_t b = 0
+        self._all.truncate(0)
+        for number, sequence in self._sequences.items():
+            if not self._read(self._all, b, number, _state_of(sequence)):
                 return False
-            row.turn = self._turn
-            self._params[b] = row.params
-            if not self._settle_draw(&self._params[b]):
-                return False
-            self._skipped[b] = row.skipped()
-            self._histories[b] = &row.history._tokens
+            b += 1
+        self._has_all = True
         return True
+
+    cdef bint _choose(self, const vector[int64_t]& ids) except -1:
+        """Read the sequences of these numbers, but for those whose row is the same as before."""
+        cdef int64_t b, count = ids.size()
+        cdef SequenceState state
+        self._turn += 1
+        for b in range(count):
+            if not self._chosen.has(b, ids[b]):
+                sequence = self._sequences.get(ids[b])
+                if sequence is None or not self._read(self._chosen, b, ids[b], _state_of(sequence)):
+                    return False
+            state = <SequenceState>self._chosen.states[b]
+            if state._turn == self._turn:  # it occurs twice
+                return False
+            state._turn = self._turn
+        self._chosen.truncate(count)
+        return True
+
+    cdef bint _read(self, _Rows rows, int64_t b, int64_t number, SequenceState state) except -1:
+        rows.write(b, number, state)
+        return self._settle_draw(&rows.params[b])
 
     cdef bint _settle_draw(self, RowParams* params) noexcept:
         """What `engines.settle_draws` does; False where it refuses."""
@@ -238,31 +228,76 @@ cdef class Step:
             params.draw = INVERSE if self._reduction else RACE
         return params.draw != RACE or not self._reduction
 
-    cdef bint _keep(self, bint is_all, const vector[int64_t]& ids, list rows) except -1:
-        self._is_all, self._ids, self._rows = is_all, ids, rows
-        self._is_bound, self._bound_in = True, _generation
-        return True
+    cdef object _add(self, params, prompt, stream):
+        """Add a sequence and return its number; None where it declines, as calls do."""
+        if (self._sequences is None or not self._is_dynamic or type(params) is not self._params_type
+                or type(stream) is not int or not 0 <= stream < MAX_STREAMS):
+            return None
+        prepared = getattr(params, "_prepared", None)
+        if prepared is None:
+            prepared = self._prepare(params)
+        cdef SequenceState state = SequenceState.__new__(SequenceState)
+        if not self._begin(state, prepared, params.seed, stream, prompt):
+            return None
+        sequence = self._sequence_type.__new__(self._sequence_type)
+        sequence._params, sequence._state = params, state
+        # Python code may have used the sampler until here; from here on there is none.
+        if self._sequences is None:
+            return None
+        number = self._table._next_id
+        self._table._next_id = number + 1  # first: an error here skips a number and loses no sequence
+        self._sequences[number] = sequence
+        has_all, self._has_all = self._has_all, False
+        self._has_all = has_all and self._read(self._all, self._all.count(), number, state)
+        return number
+
+    cdef bint _begin(self, SequenceState state, prepared, seed, stream, prompt) except -1:
+        """Set the parameters and the prompt of a new sequence."""
+        cdef Buffers buffers
+        cdef vector[int64_t] tokens
+        cdef int64_t count = 0
+        record, ignored, has_outside = <tuple>prepared
+        if not _find_tokens(buffers, prompt, self._valid_vocab or self._max_vocabulary, tokens):
+            return False
+        cdef const int64_t* ids = _hold_tokens(buffers, ignored, &count)
+        state._set_up(record, ids, count, has_outside)
+        state._tokens.set_prompt(tokens.data(), tokens.size())
+        state._set_seed(int.from_bytes(_urandom(8), "little") if seed is None else seed, seed is None)
+        state._params.stream = stream
+        cdef RowParams settled = state._params
+        return self._settle_draw(&settled)
+
+    cdef object _remove(self, number):
+        """Remove a sequence and return it; None where it declines."""
+        if self._sequences is None or not self._is_dynamic or type(number) is not int:
+            return None
+        sequence = self._sequences.pop(number, None)
+        if sequence is not None:
+            self._all.remove(number)
+            self._chosen.truncate(0)
+        return sequence
 
     # ---- the draw
 
     cdef bint _draw(self, Buffers& buffers, sequences, bint marks, Arguments& arguments,
                     SampleOutput& output) except -1:
         """Draw, and append the tokens; False where a row has none, or the sampler is in use."""
-        if not self._bind(buffers, sequences) or arguments.batch.rows != <int64_t>self._status.size():
+        if not self._bind(buffers, sequences) or arguments.batch.rows != self._rows.count():
             return False
+        cdef _Rows rows = self._rows
         cdef uint64_t length
         cdef int64_t b
-        for b in range(arguments.batch.rows):
-            length = self._histories[b].output_count()
-            if self._skipped[b] > MAX_POSITION - length:
+        self._tokens.resize(rows.count())
+        self._status.assign(rows.count(), 0)
+        for b in range(rows.count()):
+            length = rows.histories[b].output_count()
+            if rows.skipped[b] > MAX_POSITION - length:
                 return False
-            self._histories[b].set_vocabulary(arguments.batch.vocabulary)
-            if (has_penalty(self._params[b])
-                    and self._histories[b].max_token() >= arguments.batch.vocabulary):
+            rows.histories[b].set_vocabulary(arguments.batch.vocabulary)
+            if has_penalty(rows.params[b]) and rows.histories[b].max_token() >= arguments.batch.vocabulary:
                 return False
-            self._params[b].position = self._skipped[b] + length
-            self._status[b] = 0
-        arguments.processors.histories = self._histories.data()
+            rows.params[b].position = rows.skipped[b] + length
+        arguments.processors.histories = rows.histories.data()
         output.tokens, output.draws = self._tokens.data(), 1
         if not self._sample(arguments, output):
             return False
@@ -276,27 +311,29 @@ cdef class Step:
         if _is_brief(arguments.batch, arguments.processors, output):
             self._run(arguments, output)
             return True
-        sequences, self._sequences = self._sequences, None
+        table, sequences = self._table, self._sequences
+        self._table = self._sequences = None
         self._drawing = _generation
         try:
             self._run(arguments, output)
         finally:
             self._drawing = 0
-            self._sequences = sequences
+            self._table, self._sequences = table, sequences
         return True
 
     cdef int _run(self, const Arguments& arguments, const SampleOutput& output) except -1:
-        return _sample(self._kernels, arguments.batch, arguments.processors, self._params.data(),
+        return _sample(self._kernels, arguments.batch, arguments.processors, self._rows.params.data(),
                        self._reduction, self._n_threads, output, self._status.data())
 
     cdef bint _append(self) except -1:
         """Append a token to each output; -1 appends none."""
-        cdef size_t b
-        for b in range(self._histories.size()):
-            self._histories[b].reserve_more(1)
-        for b in range(self._histories.size()):
+        cdef _Rows rows = self._rows
+        cdef int64_t b
+        for b in range(rows.count()):
+            rows.histories[b].reserve_more(1)
+        for b in range(rows.count()):
             if self._tokens[b] >= 0:
-                self._histories[b].extend(self._tokens.data() + b, 1)
+                rows.histories[b].extend(self._tokens.data() + b, 1)
         return True
 
     # ---- results
@@ -308,12 +345,12 @@ cdef class Step:
 
     cdef object _seeds(self, const Arguments& arguments):
         """The seed of all rows, or an array of theirs."""
-        if arguments.is_row or not self._has_seeds:
-            return self._params[0].seed
+        if arguments.is_row or not self._is_dynamic:
+            return self._rows.params[0].seed
         cdef vector[uint64_t] seeds
         cdef int64_t b
         for b in range(arguments.batch.rows):
-            seeds.push_back(self._params[b].seed)
+            seeds.push_back(self._rows.params[b].seed)
         return _list_of(seeds.size(), _UINT64_ITEMS, seeds.data())
 
     cdef int _record(self, int64_t started) except -1:
@@ -325,6 +362,29 @@ cdef class Step:
                 drawn += self._tokens[b] >= 0
             _record(self._latency_counts, self._latency_sums, took, drawn)
         return 0
+
+
+cdef SequenceState _state_of(sequence):
+    return <SequenceState>sequence._state
+
+
+cdef bint _find_tokens(Buffers& buffers, prompt, int64_t limit, vector[int64_t]& tokens) except -1:
+    """Find the tokens of a prompt, a list, a tuple or an array, in [0, limit)."""
+    cdef Array array
+    cdef int64_t b
+    if type(prompt) is list or type(prompt) is tuple:
+        for token in prompt:
+            if type(token) is not int or not 0 <= token < limit:
+                return False
+            tokens.push_back(token)
+        return True
+    if not _find_array(buffers, prompt, &array) or array.ndim != 1 or array.kind != INT64:
+        return False
+    for b in range(array.shape[0]):
+        tokens.push_back(_integer_at(array, b))
+        if not 0 <= tokens.back() < limit:
+            return False
+    return True
 
 
 cdef bint _find_ids(Buffers& buffers, sequences, vector[int64_t]& ids) except -1:

@@ -41,6 +41,7 @@ TESTS = (
     "engines/test_concurrent_threads.py",
     "api/test_prepared_step.py",
     "api/test_prepared_sample.py",
+    "api/test_prepared_sequences.py",
     "api/test_histories.py",
     "api/test_sampler.py",
     "api/test_sampler_copies.py",

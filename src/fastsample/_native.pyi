@@ -7,59 +7,38 @@ from numpy.typing import NDArray
 
 from fastsample.engines.contract import SampleOutput, SampleRequest
 
-class TokenHistory:
+class SequenceState:
+    gaps: tuple[tuple[int, int], ...]
+    record: bytes
+    seed: int
+    stream: int
+    skipped: int
     output_count: int
     def __init__(
-        self, prompt: Any, output: Any, ignored: Any = None, has_outside: bool = False
+        self,
+        record: bytes,
+        is_fresh: bool,
+        prompt: Any,
+        output: Any,
+        ignored: Any,
+        has_outside: bool,
     ) -> None: ...
     def prompt_array(self) -> NDArray[np.int64]: ...
     def output_array(self) -> NDArray[np.int64]: ...
     @staticmethod
-    def extend_all(histories: list[Any], lists: list[Any]) -> None: ...
+    def extend_all(states: list[Any], lists: list[Any]) -> None: ...
     @staticmethod
-    def append_all(histories: list[Any], tokens: NDArray[np.int64]) -> None: ...
+    def append_all(states: list[Any], tokens: NDArray[np.int64]) -> None: ...
     @staticmethod
-    def truncate_all(histories: list[Any], counts: list[int]) -> None: ...
+    def truncate_all(states: list[Any], counts: list[int]) -> None: ...
 
-class Step:
+def set_seed_mask(mask: int) -> None: ...
+def prepared(method: Any) -> Any: ...
+
+class Step:  # fastsample.engines.contract has its methods
     def __init__(self, *arguments: Any) -> None: ...
-    def suspend(self) -> bool: ...
-    def resume(self, sequences: dict[int, Any]) -> None: ...
-    def __call__(
-        self,
-        logits: Any,
-        *,
-        at: Any = None,
-        sequences: Any = None,
-        mask: Any = None,
-        bias: Any = None,
-    ) -> Any: ...
-    def draw(
-        self,
-        logits: Any,
-        at: Any,
-        sequences: Any,
-        mask: Any,
-        bias: Any,
-        started: int = 0,
-        is_checked: bool = False,
-        is_tensor: bool = False,
-    ) -> Any: ...
-    def sample(
-        self,
-        logits: Any,
-        at: Any,
-        sequences: Any,
-        mask: Any,
-        bias: Any,
-        logprobs: Any,
-        logprobs_mode: Any,
-        kept_count: Any,
-        on_invalid: Any,
-        started: int = 0,
-        is_checked: bool = False,
-        is_tensor: bool = False,
-    ) -> Any: ...
+    def __call__(self, logits: Any, **arguments: Any) -> Any: ...
+    def __getattr__(self, name: str) -> Any: ...
 
 class Draw:
     def __init__(self, *arguments: Any) -> None: ...

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from fastsample import Sampler, SamplingParams, sample
+from fastsample.api import batch as api_batch
 from fastsample.api import sequences as api_sequences
-from fastsample.api.token_history import PlainTokenHistory, history_class
+from fastsample.api.sequence_state import PlainSequenceState, State
+from fastsample.engines.plan import make_plan
 from tests.support.case_loop import CaseLoop, each
 from tests.support.engines import Engine
 from tests.support.histories import Sequences
 
-HISTORY = history_class()
-
+NONE = array("q")
 VOCABULARIES = (1, 17, 129, 700)
 
 
@@ -43,18 +44,26 @@ def test_long_schedules(seed: int) -> None:
 
 @each("seed", range(4))
 def test_schedules_without_the_compiled_module(seed: int, monkeypatch: Any) -> None:
-    monkeypatch.setattr(api_sequences, "history_class", lambda: PlainTokenHistory)
-    monkeypatch.setattr(api_sequences, "make_history", PlainTokenHistory)
-    monkeypatch.setattr("fastsample.api.batch.history_class", lambda: PlainTokenHistory)
+    for module in (api_sequences, api_batch):
+        monkeypatch.setattr(module, "State", PlainSequenceState)
     run_schedule(seed, 60, engine="reference")
 
 
-# ---------------------------------------------------------------- histories
+# ---------------------------------------------------------------- states
 
 
-@pytest.mark.parametrize("kind", sorted({HISTORY, PlainTokenHistory}, key=str))
-def test_a_history(kind: Any) -> None:
-    one, other = kind(array("q", [3, 1]), array("q")), kind(array("q"), array("q", [2**22 - 1]))
+def made(kind: Any, prompt: list[int], output: list[int]) -> Any:
+    record = make_plan(1, seed=2**64 - 1, stream=7).tobytes()
+    return kind(record, False, array("q", prompt), array("q", output), NONE, False)
+
+
+@pytest.mark.parametrize("kind", sorted({State, PlainSequenceState}, key=str))
+def test_the_state_of_a_sequence(kind: Any) -> None:
+    one, other = made(kind, [3, 1], []), made(kind, [], [2**22 - 1])
+    assert one.record == make_plan(1, seed=2**64 - 1, stream=7).tobytes()
+    assert (one.seed, one.stream, one.gaps, one.skipped) == (2**64 - 1, 7, (), 0)
+    one.gaps = ((0, 3), (1, 2**63))
+    assert (one.gaps, one.skipped) == (((0, 3), (1, 2**63)), 3 + 2**63)
     kind.extend_all([one, other], [array("q", [5, 6, 7]), array("q")])
     kind.append_all([one, other], np.array([-1, 8]))
     assert (one.output_count, other.output_count) == (3, 2)
@@ -64,18 +73,18 @@ def test_a_history(kind: Any) -> None:
     assert other.output_array().dtype == other.prompt_array().dtype == np.int64
 
 
-@pytest.mark.skipif(HISTORY is PlainTokenHistory, reason="fastsample._native is not built")
+@pytest.mark.skipif(State is PlainSequenceState, reason="fastsample._native is not built")
 def test_an_output_has_no_tokens_at_its_end() -> None:
-    one = HISTORY(array("q"), array("q", [1, 2]))
+    one = made(State, [], [1, 2])
     with pytest.raises(ValueError, match="an output of 2 tokens has none at 3"):
-        HISTORY.truncate_all([one, one], [1, 3])
+        State.truncate_all([one, one], [1, 3])
     assert one.output_count == 2
 
 
 SCOPES = ("all", "prompt", "output", 1, 20_000)
 
 
-@pytest.mark.skipif(HISTORY is PlainTokenHistory, reason="fastsample._native is not built")
+@pytest.mark.skipif(State is PlainSequenceState, reason="fastsample._native is not built")
 @pytest.mark.parametrize("kind", ["few", "all", "text"])
 def test_counts_stay_small(kind: str) -> None:
     """At most 16 bytes for each distinct token and 4 for each of the vocabulary, for each scope."""
@@ -96,7 +105,7 @@ def test_counts_stay_small(kind: str) -> None:
                     for _ in range(3):
                         sampler(row)
                         sampler.rewind(1)
-            sizes = [sys.getsizeof(one.sequence(0)._history) for one in (plain, counted)]
+            sizes = [sys.getsizeof(one.sequence(0)._state) for one in (plain, counted)]
             distinct = len(np.unique(tokens[-scope:] if isinstance(scope, int) else tokens))
             with cases.case(scope):
                 assert sizes[1] - sizes[0] <= min(16 * distinct, 4 * size) + 300
@@ -177,13 +186,13 @@ def test_a_draft_is_accepted_and_rewound() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(HISTORY is PlainTokenHistory, reason="fastsample._native is not built")
+@pytest.mark.skipif(State is PlainSequenceState, reason="fastsample._native is not built")
 def test_a_million_steps_take_memory_for_their_tokens_only() -> None:
     penalties = {"repetition_penalty": 1.2, "frequency_penalty": 0.1, "presence_scope": 64}
     sampler = Sampler(seed=1, presence_penalty=0.1, frequency_scope="all", **penalties)
     row = np.float32(np.random.default_rng(2).normal(size=300))
     for _ in range(1_000_000):
         sampler(row)
-    history = sampler.sequence(0)._history
-    assert history.output_count == 1_000_000
-    assert sys.getsizeof(history) <= 8.5 * 1_000_000 + 3 * 4 * 384 + 500
+    state = sampler.sequence(0)._state
+    assert state.output_count == 1_000_000
+    assert sys.getsizeof(state) <= 8.5 * 1_000_000 + 3 * 4 * 384 + 500

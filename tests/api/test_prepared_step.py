@@ -21,6 +21,7 @@ from tests.support.sampler_steps import (
     STEPS,
     change_engine,
     forbid_general_path,
+    prepared_tokens,
     used_by_another_thread,
 )
 
@@ -141,7 +142,7 @@ DECLINED: dict[str, Any] = {
 @each("name", DECLINED)
 def test_what_is_declined_changes_nothing(native_engine: Engine, name: str) -> None:
     sampler, twin = pair(native_engine, STEPS[0])
-    assert step_of(sampler)(DECLINED[name]) is None
+    assert prepared_tokens(sampler, DECLINED[name]) is None
     assert outputs_of(sampler) == outputs_of(twin)
     assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
 
@@ -181,7 +182,7 @@ def test_odd_arguments_are_declined_and_change_nothing(native_engine: Engine, na
     sampler, twin = pair(native_engine, STEPS[0])
     step, details = step_of(sampler), (3, "raw", True, "raise")
     arguments = {"at": None, "sequences": None, "mask": None, "bias": None, **ODD[name]}
-    assert step(STEPS[1], **arguments) is None
+    assert prepared_tokens(sampler, STEPS[1], **arguments) is None
     assert step.sample(STEPS[1], *arguments.values(), *details) is None
     assert outputs_of(sampler) == outputs_of(twin)
     assert equal_answers(sampler(STEPS[1]), twin(STEPS[1]))
@@ -257,16 +258,16 @@ def test_marked_rows_of_a_prepared_call(native_engine: Engine) -> None:
 @each(("mode", "excess", "token"), [("zero", 2.0**-24 + 2.0**-40, 1), ("up", 2.0**-25, 0)])
 def test_a_bias_is_rounded_to_nearest(mode: str, excess: float, token: int) -> None:
     """Of two equal logits the lower token is drawn."""
-    step = step_of(Sampler([SamplingParams(temperature=0)]))
+    sampler = Sampler([SamplingParams(temperature=0)])
     bias = {0: 1.0, 1: 1.0 + excess}
     with rounding_modes.rounding(mode):
-        found = step(np.zeros(2, np.float32), bias=bias)
+        found = prepared_tokens(sampler, np.zeros(2, np.float32), bias=bias)
     assert found == token
 
 
 def test_a_vocabulary_beyond_the_columns_is_declined(native_engine: Engine) -> None:
     (sampler, _) = pair(native_engine, STEPS[0], valid_vocab=100)
-    assert step_of(sampler)(STEPS[1, :, :99]) is None
+    assert prepared_tokens(sampler, STEPS[1, :, :99]) is None
 
 
 def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> None:
@@ -276,7 +277,7 @@ def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> 
     for start in range(60):
         memory.set_nomemory(start, start + 1)
         try:
-            step_of(sampler)(STEPS[1])
+            prepared_tokens(sampler, STEPS[1])
         except MemoryError:
             failed += 1
         finally:
@@ -310,8 +311,8 @@ def test_penalties_are_prepared(native_engine: Engine) -> None:
 def test_a_token_of_the_history_beyond_the_columns_is_declined(native_engine: Engine) -> None:
     sampler, _ = pair(native_engine, STEPS[0], PENALISED)
     sampler.accept([[1], [2], [199], [3]])
-    assert step_of(sampler)(STEPS[1, :, :199]) is None
-    assert step_of(sampler)(STEPS[1]) is not None
+    assert prepared_tokens(sampler, STEPS[1, :, :199]) is None
+    assert prepared_tokens(sampler, STEPS[1]) is not None
 
 
 def test_the_reference_engine_prepares_no_calls() -> None:
@@ -324,12 +325,11 @@ def test_the_last_position() -> None:
     sampler = Sampler(PARAMS)
     sampler.reset(2**64 - 2)
     sampler(ROW)
-    step = step_of(sampler)
     expected = sample(
         ROW, temperature=0.9, top_k=60, top_p=0.97, min_p=0.01, seed=21, position=2**64 - 1
     )
-    assert step(ROW) == expected.tokens
-    assert step(ROW) is None
+    assert prepared_tokens(sampler, ROW) == expected.tokens
+    assert prepared_tokens(sampler, ROW) is None
     assert sampler.position == 2**64
 
 
@@ -354,8 +354,8 @@ def test_a_step_follows_the_sequences(name: str) -> None:
         one(STEPS[0])
         CHANGES[name](one)
     rows = np.concatenate([STEPS[1], STEPS[2]])[: len(sampler.ids)]
-    assert step_of(sampler)(rows[1:]) is None
-    assert equal_answers(step_of(sampler)(rows), twin(rows))
+    assert prepared_tokens(sampler, rows[1:]) is None
+    assert equal_answers(prepared_tokens(sampler, rows), twin(rows))
     assert outputs_of(sampler) == outputs_of(twin)
 
 
@@ -371,11 +371,10 @@ def test_accepted_tokens_move_the_next_position() -> None:
 def test_a_step_declines_during_another_call() -> None:
     sampler = Sampler(PARAMS)
     sampler(STEPS[0])
-    step = step_of(sampler)
     with used_by_another_thread(sampler, STEPS[1]):
-        assert step(STEPS[2]) is None
+        assert prepared_tokens(sampler, STEPS[2]) is None
     assert sampler.position == 2
-    assert step(STEPS[2]) is not None
+    assert prepared_tokens(sampler, STEPS[2]) is not None
 
 
 @pytest.mark.parametrize("name", ["reset", "call"])

@@ -86,6 +86,10 @@ def state_of(sampler: Sampler) -> list[tuple[int, int, list[int]]]:
     return [(number, one.position, one.output) for number, one in each]
 
 
+KNOWN = SamplingParams(seed=4, temperature=2.0)
+"""Parameters that a sequence has had."""
+Sampler([KNOWN])
+
 USES: dict[str, Callable[[Sampler], Any]] = {
     "call": lambda sampler: sampler(STEPS[2, :3], **NOT_PREPARED),
     "prepared call": lambda sampler: sampler(STEPS[2, :3], bias={0: 1.0}),
@@ -97,12 +101,14 @@ USES: dict[str, Callable[[Sampler], Any]] = {
     "reset back": lambda sampler: sampler.reset(1),
     "reset of one": lambda sampler: sampler.reset(9, sequences=1),
     "add": lambda sampler: sampler.add(seed=4, temperature=2.0),
-    "remove": lambda sampler: sampler.remove(1),
+    "prepared add": lambda sampler: sampler.add(KNOWN, prompt=[1, 2]),
+    "remove": lambda sampler: sampler.remove(np.int64(1)),
+    "prepared remove": lambda sampler: sampler.remove(1),
     "clone": Sampler.clone,
 }
 MOVES_ALL = (
     *("call", "prepared call", "call of one", "sample"),
-    *("accept", "rewind", "add", "remove", "clone"),
+    *("accept", "rewind", "add", "prepared add", "remove", "prepared remove", "clone"),
 )
 
 
@@ -121,7 +127,7 @@ def test_an_interrupted_use_has_moved_all_sequences_or_none(name: str) -> None:
         assert sampler(rows).tolist() == tokens, instruction
         instruction += 1
         sampler = made()
-    if name == "prepared call":
+    if name.startswith("prepared"):
         assert instruction == 1  # it has no Python code
     else:
         assert instruction > 20

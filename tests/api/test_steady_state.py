@@ -31,7 +31,7 @@ ROWS = np.random.default_rng(3).normal(size=(4, 16)).astype(np.float32)
 
 def history(sampler: Sampler) -> int:
     """Bytes that the sampler's own tokens take: 4 each, and room for some more."""
-    return sum(sys.getsizeof(sampler.sequence(n)._history) for n in sampler.ids)
+    return sum(sys.getsizeof(sampler.sequence(n)._state) for n in sampler.ids)
 
 
 def a_loop(name: str) -> tuple[Callable[[int], Any], Callable[[], int]]:

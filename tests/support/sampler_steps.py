@@ -44,6 +44,19 @@ def change_engine(sampler: Sampler, **functions: Any) -> None:
         sampler._step = None
 
 
+def prepared_tokens(
+    sampler: Sampler,
+    logits: Any,
+    at: Any = None,
+    sequences: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+) -> Any:
+    """The tokens of a prepared call; None where it declines."""
+    assert sampler._step is not None
+    return sampler._step.draw(logits, at, sequences, mask, bias)
+
+
 def forbid_general_path(sampler: Sampler) -> None:
     """Fail the test when a call is not a prepared one."""
     sampler._draw = refuse

@@ -17,6 +17,7 @@ from fastsample import Sampler, SamplingParams, sample
 from fastsample.inputs.dlpack import DLTensor
 from tests.support.case_loop import each
 from tests.support.prepared_calls import refuse
+from tests.support.sampler_steps import prepared_tokens
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastsample._native", reason="fastsample._native is not built")
@@ -219,7 +220,7 @@ def outcome_of(call: Callable[[], Any]) -> Any:
 def test_odd_tensors_go_the_general_path(name: str) -> None:
     tensor = ODD[name](torch.from_numpy(VALUES[:, 0].copy()))
     sampler, twin = made(), without_step(made())
-    assert sampler._step(tensor) is None
+    assert prepared_tokens(sampler, tensor) is None
     assert outcome_of(lambda: sampler(tensor)) == outcome_of(lambda: twin(tensor))
     assert sampler.position == twin.position
 
@@ -326,7 +327,7 @@ OF_ANOTHER_VERSION = ExchangeAPI(2, 0, None, None, _export)
 def test_tensors_of_other_libraries(device: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Foreign, "__dlpack_c_exchange_api__", capsule_of(API), raising=False)
     sampler, twin, tensor = made(), made(), Foreign(VALUES[:, 0], device)
-    found = sampler._step(tensor)
+    found = prepared_tokens(sampler, tensor)
     assert tensor.deleted == 1
     if device == 1:
         assert type(found) is np.ndarray
@@ -339,7 +340,7 @@ def test_tensors_of_other_libraries(device: int, monkeypatch: pytest.MonkeyPatch
 def test_other_exchange_apis_are_left_alone(capsule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = type("Other", (Foreign,), {"__dlpack_c_exchange_api__": capsule})
     sampler, twin, tensor = made(), made(), kind(VALUES[:, 0])
-    assert sampler._step(tensor) is None
+    assert prepared_tokens(sampler, tensor) is None
     assert sampler(tensor).tolist() == twin(VALUES[:, 0]).tolist()
     assert tensor.deleted == 0
 
@@ -353,7 +354,7 @@ def test_a_mode_of_torch_that_uses_another_library(monkeypatch: pytest.MonkeyPat
         def __torch_function__(
             self, call: Any, _: Any, args: Any = (), keywords: Any = None
         ) -> Any:
-            used.append(other._step(Foreign(VALUES[:, 1])) is not None)
+            used.append(prepared_tokens(other, Foreign(VALUES[:, 1])) is not None)
             return call(*args, **(keywords or {}))
 
     logits = torch.from_numpy(VALUES[:, 0].copy())

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.engines.plan import make_plan
+from fastsample.engines.plan import PLAN
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
 from fastsample.params.parameters import MAX_POSITION
 from fastsample.params.table import PENALTIES
 
 from .fresh_seeds import generation
+from .sequence_state import State
 from .sequences import Sequence, SequenceTable
-from .token_history import history_class
 
 
 class Batch:
@@ -26,20 +26,18 @@ class Batch:
         self.ids = ids  # None for all
         self.sequences = sequences
         self.generation = generation()
-        self.plan: NDArray[np.void] = np.concatenate(
-            [make_plan(0), *(one._plan for one in sequences)]
-        )
-        # Calls append to the outputs; a position is the length of an output plus what was skipped.
-        self.histories = [one._history for one in sequences]
-        self.skipped = [one._skipped for one in sequences]
+        self.states = [one._state for one in sequences]
+        records = bytearray(b"".join(one.record for one in self.states))
+        self.plan: NDArray[np.void] = np.ndarray((len(sequences),), PLAN, records)
         self.has_penalty = [
             any(getattr(one.params, penalty.name) != penalty.off[0] for penalty in PENALTIES)
             for one in sequences
         ]
 
-    def serves(self, ids: tuple[int, ...] | None) -> bool:
+    def serves(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> bool:
         """Return whether it is of these sequences, and of the seeds that this process has."""
-        return self.ids == ids and self.generation == generation()
+        is_same = self.ids == ids and self.sequences == sequences
+        return is_same and self.generation == generation()
 
     def require_rows(self, n_rows: int) -> None:
         """Refuse another number of rows than sequences."""
@@ -53,11 +51,10 @@ class Batch:
     def find_bad(self, vocabulary: int) -> dict[int, str]:
         """Say for each row whose sequence cannot be drawn what is wrong with it."""
         bad = {}
-        for b, (one, skipped) in enumerate(zip(self.sequences, self.skipped, strict=True)):
-            position = skipped + self.histories[b].output_count
-            if position > MAX_POSITION:
+        for b, one in enumerate(self.sequences):
+            if one.position > MAX_POSITION:
                 bad[b] = (
-                    f"`position` must be in [0, 2**64), got {position} for sequence {{number}} "
+                    f"`position` must be in [0, 2**64), got {one.position} for sequence {{number}} "
                     "(every position of this seed has been drawn, take another; {way_out})"
                 )
             elif self.has_penalty[b] and (outside := _token_outside(one, vocabulary)) is not None:
@@ -80,16 +77,16 @@ class Batch:
 
     def write_positions(self, bad: Collection[int]) -> None:
         """Write the position of every sequence that can be drawn into the plan."""
-        for b, (skipped, one) in enumerate(zip(self.skipped, self.histories, strict=True)):
+        for b, one in enumerate(self.sequences):
             if b not in bad:
-                self.plan["position"][b] = skipped + one.output_count
+                self.plan["position"][b] = one.position
 
     def processors(self, rows: Rows, bad: Collection[int], **given: Any) -> LogitsProcessors | None:
         """Check a call's mask and bias, and add the tokens where a penalty reads them."""
         is_read = [has and b not in bad for b, has in enumerate(self.has_penalty)]
         if not any(is_read):
             return make_logits_processors(rows, **given)
-        pairs = zip(self.histories, is_read, strict=True)
+        pairs = zip(self.states, is_read, strict=True)
         parts = [
             (one.prompt_array(), one.output_array()) if read else ((), ()) for one, read in pairs
         ]
@@ -101,12 +98,12 @@ class Batch:
 
     def append(self, tokens: NDArray[np.int64]) -> None:
         """Append a token to each output; -1 appends none."""
-        history_class().append_all(self.histories, tokens)
+        State.append_all(self.states, tokens)
 
 
 def _token_outside(sequence: Sequence, vocabulary: int) -> int | None:
     """Return the first token of a sequence that is neither a column of the rows nor ignored."""
-    for tokens in (sequence._history.prompt_array(), sequence._history.output_array()):
+    for tokens in (sequence._state.prompt_array(), sequence._state.output_array()):
         is_bad = ((tokens < 0) | (tokens >= vocabulary)) & ~sequence._ignored.among(
             tokens, vocabulary
         )

@@ -24,7 +24,7 @@ class ExclusiveUse:
     signal handler runs after the lock is taken and before the block begins, nor between the block
     and the release: an exception of a handler never leaves the lock taken.
 
-    A prepared call does not take it: inside the block, `Step.suspend` says whether there is one.
+    A prepared method does not take it: inside the block, `Step.suspend` says whether there is one.
     """
 
     __slots__ = ("__weakref__", "lock")

@@ -10,6 +10,8 @@ import os
 
 from fastsample.params.parameters import fresh_seed
 
+from .compiled import native
+
 _mask = 0
 _generation = 0
 
@@ -28,6 +30,8 @@ def _replace_fresh_seeds() -> None:
     global _mask, _generation
     _mask ^= fresh_seed()
     _generation += 1
+    if native is not None:
+        native.set_seed_mask(_mask)
 
 
 if hasattr(os, "register_at_fork"):

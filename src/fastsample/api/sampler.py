@@ -30,6 +30,7 @@ from fastsample.params.validation import check_reduction
 
 from .arguments import invalid_mask, parse_flag, parse_logprobs
 from .batch import Batch
+from .compiled import prepared
 from .exclusive_use import ExclusiveUse, refuse_use
 from .latency import Latency
 from .result import (
@@ -47,6 +48,7 @@ from .sequences import (
     parse_id,
     parse_ids,
     parse_token_lists,
+    prepare,
     start_sequence,
 )
 
@@ -137,8 +139,8 @@ class Sampler:
     """
 
     __slots__ = ("__dict__", "__weakref__", "_step")  # compiled calls go to the step
-    _batch: Batch | None
     _step: Step | None
+    _batch: Batch | None
 
     def __init__(
         self,
@@ -277,6 +279,7 @@ class Sampler:
             return int(output.tokens[0, 0])
         return as_caller_array(output.tokens.reshape(rows.shape), torch=rows.torch)
 
+    @prepared
     def sample(
         self,
         logits: Any,
@@ -319,13 +322,10 @@ class Sampler:
         step = self._step
         if step is not None and margin is False:
             details = (logprobs, logprobs_mode, kept_count, on_invalid, started)
-            result: SampleResult | None = step.sample(logits, at, sequences, mask, bias, *details)
-            if result is not None:
-                return result
             memory, torch = memory_of_logits(logits)
             if memory is not logits:
                 arguments = (memory, at, sequences, mask, bias, *details)
-                result = step.sample(*arguments, True, torch)
+                result: SampleResult | None = step.sample(*arguments, True, torch)
                 if result is not None:
                     return result
         rows = as_rows(logits, self._valid_vocab, at)
@@ -357,9 +357,11 @@ class Sampler:
         """Draw a token for each row, and append it to its sequence."""
         ids = parse_ids(sequences)
         with self._exclusive.begin():
-            batch = self._suspend()
-            if batch is None or not batch.serves(ids):
-                batch = Batch(ids, self._table.for_rows(ids, len(rows.values)))
+            self._suspend()
+            chosen = self._table.for_rows(ids, len(rows.values))
+            batch = self._batch
+            if batch is None or not batch.serves(ids, chosen):
+                batch = self._batch = Batch(ids, chosen)
             batch.require_rows(len(rows.values))
             bad = batch.find_bad(rows.vocabulary)
             if bad and not marks_invalid:
@@ -380,7 +382,7 @@ class Sampler:
             tokens = output.tokens[:, 0]
             self._table.close(batch.ids, batch.sequences)
             batch.append(tokens)
-            self._resume(batch)
+            self._resume()
             if self._latency is not None:
                 drawn = int(np.count_nonzero(tokens >= 0))
                 self._latency.record(perf_counter_ns() - started, drawn)
@@ -395,27 +397,24 @@ class Sampler:
             MAX_VOCABULARY,
             self._table.is_dynamic,
             SampleResult,
+            SamplingParams,
+            Sequence,
+            prepare,
             None if self._latency is None else self._latency.memory,
             self._execution.isa,
             self._execution.n_threads or 0,
             self._reduction,
         )
 
-    def _suspend(self) -> Batch | None:
-        """Take away the batch of the last call, and let the step of another thread decline."""
-        batch = self._batch
+    def _suspend(self) -> None:
+        """Let the step of another thread decline; refuse a use during its call."""
         if self._step is not None and not self._step.suspend():
             refuse_use()
-        self._batch = None
-        return batch
 
-    def _resume(self, batch: Batch | None = None) -> None:
-        """Let the next call use a batch, and the step where the sequences are known."""
-        if self._table.is_open:
-            return
-        self._batch = batch
-        if self._step is not None:
-            self._step.resume(self._table.sequences)
+    def _resume(self) -> None:
+        """Let the step serve calls where the sequences are known."""
+        if self._step is not None and not self._table.is_open:
+            self._step.resume(self._table)
 
     # ------------------------------------------------------------ sequences
 
@@ -451,13 +450,13 @@ class Sampler:
         (2, [5, 9])
         """
         with self._exclusive.begin():
-            batch = self._suspend()
+            self._suspend()
             chosen = self._table.get(parse_ids(sequences))
             ignored = [one._ignored for one in chosen]
             vocabulary = self._valid_vocab or MAX_VOCABULARY
             lists = parse_token_lists("tokens", tokens, ignored, vocabulary, skip_marks=True)
             self._table.accept(chosen, lists)
-            self._resume(batch)
+            self._resume()
 
     def rewind(self, n: int, *, sequences: Any = None) -> None:
         """Take back the last n tokens of each sequence, drawn or accepted.
@@ -493,10 +492,11 @@ class Sampler:
         """
         count = REWOUND.one(n)
         with self._exclusive.begin():
-            batch = self._suspend()
+            self._suspend()
             self._table.rewind(count, parse_ids(sequences))
-            self._resume(batch)
+            self._resume()
 
+    @prepared
     def add(
         self,
         params: SamplingParams | None = None,
@@ -541,6 +541,7 @@ class Sampler:
             self._resume()
         return number
 
+    @prepared
     def remove(self, number: int) -> Sequence:
         """Remove a sequence and return it; no other sequence changes. Errors as in `add`."""
         with self._exclusive.begin():
@@ -577,9 +578,9 @@ class Sampler:
 
     def __getstate__(self) -> dict[str, Any]:
         with self._exclusive.begin():
-            batch = self._suspend()
+            self._suspend()
             table = self._table.copy()
-            self._resume(batch)
+            self._resume()
         return {"rule_version": RULE_VERSION, "table": table, **self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -617,8 +618,7 @@ class Sampler:
 
     def _settle(self, sequences: list[Sequence]) -> None:
         """Refuse sequences that no call could draw: one of them would stop the whole batch."""
-        for one in sequences:
-            self._execution.settle(one._plan, self._reduction)
+        self._execution.settle(Batch(None, sequences).plan, self._reduction)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name[0] != "_":

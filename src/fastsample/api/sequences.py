@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastsample.engines.plan import CHOICES, make_plan
+from fastsample.engines.plan import CHOICES, PLAN, make_plan
 from fastsample.inputs.tokens import is_nested, token_list
 from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens, parse_ignored
 from fastsample.params.parameters import (
@@ -22,14 +22,12 @@ from fastsample.params.parameters import (
 from fastsample.params.table import POSITION
 from fastsample.params.validation import per_row
 
-from .fresh_seeds import masked
-from .token_history import TokenHistory, history_class, make_history
+from .sequence_state import SequenceState, State
 
 NO_TOKENS = array("q")
 REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Sequence:
     """One sequence of a `Sampler`, to be read; it changes with the sampler.
 
@@ -58,55 +56,50 @@ class Sequence:
     ([3, 1], [4, 1], 2)
     """
 
-    params: SamplingParams
-    _kept_seed: int  # given, or the kept form of a fresh one
-    stream: int
-    _history: TokenHistory
-    # Positions that reset() has skipped: (length of the output before, number of positions).
-    _gaps: list[tuple[int, int]] = field(default_factory=list)
-    _own_plan: NDArray[np.void] = field(init=False)
-    _ignored: IgnoredTokens = field(init=False)
-    _row: Any = field(init=False, default=None)  # what an engine's `Step` keeps of it
+    __slots__ = ("__weakref__", "_params", "_state")  # kernels/step.pxi sets both, too
 
-    def __post_init__(self) -> None:
-        fields = {name: getattr(self.params, name) for name in (*CHOICES, "stages")}
-        plan = make_plan(1, **fields, seed=self.seed, stream=self.stream)
-        object.__setattr__(self, "_own_plan", plan)
-        object.__setattr__(self, "_ignored", parse_ignored(self.params.ignore_tokens))
+    def __init__(self, params: SamplingParams, state: SequenceState) -> None:
+        self._params, self._state = params, state
+
+    @property
+    def params(self) -> SamplingParams:
+        """The parameters."""
+        return self._params
 
     @property
     def seed(self) -> int:
         """The seed of the next draw."""
-        return masked(self._kept_seed) if self.params.seed is None else self._kept_seed
+        return self._state.seed
 
     @property
-    def _plan(self) -> NDArray[np.void]:
-        self._own_plan["seed"] = self.seed
-        return self._own_plan
+    def stream(self) -> int:
+        """The continuation of the seed."""
+        return self._state.stream
 
     @property
     def position(self) -> int:
         """The position of the next draw."""
-        return self._skipped + self._history.output_count
+        return self._state.skipped + self._state.output_count
 
     @property
     def prompt(self) -> list[int]:
         """The tokens before the first draw."""
-        return self._history.prompt_array().tolist()  # type: ignore[no-any-return]
+        return self._state.prompt_array().tolist()  # type: ignore[no-any-return]
 
     @property
     def output(self) -> list[int]:
         """The tokens drawn or accepted."""
-        return self._history.output_array().tolist()  # type: ignore[no-any-return]
+        return self._state.output_array().tolist()  # type: ignore[no-any-return]
 
     @property
-    def _skipped(self) -> int:
-        return sum(count for _, count in self._gaps)
+    def _ignored(self) -> IgnoredTokens:
+        return parse_ignored(self._params.ignore_tokens)
 
     @property
     def _latest_count(self) -> int:
         """The number of tokens after the last position that was skipped."""
-        return self._history.output_count - (self._gaps[-1][0] if self._gaps else 0)
+        gaps = self._state.gaps
+        return self._state.output_count - (gaps[-1][0] if gaps else 0)
 
     def __repr__(self) -> str:
         return (
@@ -115,38 +108,61 @@ class Sequence:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arrays = self._history.prompt_array(), self._history.output_array()
-        tokens = (array("q", one.tobytes()) for one in arrays)
-        return _restore, (self.params, self.seed, self.stream, *tokens, [*self._gaps])
+        gaps = [*self._state.gaps]
+        return _restore, (self.params, self.seed, self.stream, *self._tokens(), gaps)
+
+    def _tokens(self) -> tuple[array[int], array[int]]:
+        prompt, output = self._state.prompt_array(), self._state.output_array()
+        return array("q", prompt.tobytes()), array("q", output.tobytes())
 
     def _on_stream(self, stream: int, prompt: array[int] | None = None) -> Sequence:
         """Copy the sequence to another continuation of its seed, perhaps with its own prompt."""
-        twin = replace(copy(self), stream=stream)
-        if prompt is None:
-            return twin
-        return replace(twin, _history=make_history(prompt, NO_TOKENS, self._ignored))
+        if prompt is not None:
+            return _restore(self.params, self.seed, stream, prompt, NO_TOKENS, ())
+        return _restore(self.params, self.seed, stream, *self._tokens(), self._state.gaps)
 
     def _go_to(self, position: int) -> None:
         """Forget the output from a position on, or skip positions up to it."""
         gaps, skipped = [], 0
-        for before, count in self._gaps:
+        for before, count in self._state.gaps:
             in_reach = position - (before + skipped)
             if in_reach <= 0:
                 break
             gaps.append((before, min(count, in_reach)))
             skipped += gaps[-1][1]
-        kept = min(position - skipped, self._history.output_count)
-        history_class().truncate_all([self._history], [kept])
+        kept = min(position - skipped, self._state.output_count)
+        State.truncate_all([self._state], [kept])
         beyond = position - skipped - kept
         if beyond:
             gaps.append((kept, beyond))
-        self._gaps[:] = gaps
+        self._state.gaps = tuple(gaps)
+
+
+class PreparedParams(NamedTuple):
+    """What all sequences of the same parameters have: `SamplingParams` keeps it."""
+
+    record: bytes  # their row of a plan, with any seed and stream
+    ignored: array[int]  # tokens that are not counted, ascending
+    has_outside: bool  # whether tokens outside of the rows are not counted
+
+
+def prepare(params: SamplingParams) -> PreparedParams:
+    """Find the record of parameters, and keep it with them."""
+    prepared: PreparedParams | None = getattr(params, "_prepared", None)
+    if prepared is None:
+        fields = {name: getattr(params, name) for name in (*CHOICES, "stages")}
+        ignored = parse_ignored(params.ignore_tokens)
+        prepared = PreparedParams(
+            make_plan(1, **fields).tobytes(), array("q", ignored.ids), ignored.has_outside
+        )
+        object.__setattr__(params, "_prepared", prepared)
+    return prepared
 
 
 def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) -> Sequence:
     """Make a sequence without output; it gets a fresh seed if `params` has none."""
-    kept_seed = fresh_seed() if params.seed is None else params.seed
-    return Sequence(params, kept_seed, stream, _history_of(params, prompt, NO_TOKENS))
+    seed = fresh_seed() if params.seed is None else params.seed
+    return _restore(params, seed, stream, prompt, NO_TOKENS, ())
 
 
 def _restore(
@@ -155,15 +171,16 @@ def _restore(
     stream: int,
     prompt: array[int],
     output: array[int],
-    gaps: list[tuple[int, int]],
+    gaps: Iterable[tuple[int, int]],
 ) -> Sequence:
     """Make a sequence of what its copy or its pickle holds."""
-    kept_seed = masked(seed) if params.seed is None else seed
-    return Sequence(params, kept_seed, stream, _history_of(params, prompt, output), gaps)
-
-
-def _history_of(params: SamplingParams, prompt: array[int], output: array[int]) -> TokenHistory:
-    return make_history(prompt, output, parse_ignored(params.ignore_tokens))
+    prepared = prepare(params)
+    plan = np.frombuffer(bytearray(prepared.record), PLAN)
+    plan["seed"], plan["stream"] = seed, stream
+    is_fresh = params.seed is None
+    state = State(plan.tobytes(), is_fresh, prompt, output, prepared.ignored, prepared.has_outside)
+    state.gaps = tuple(gaps)
+    return Sequence(params, state)
 
 
 class SequenceTable:
@@ -255,7 +272,7 @@ class SequenceTable:
                     f"`tokens` must end before position 2**64, got {len(tokens)} from position "
                     f"{sequence.position} on (reset(position) goes back)"
                 )
-        history_class().extend_all([one._history for one in sequences], lists)
+        State.extend_all([one._state for one in sequences], lists)
 
     def rewind(self, n: int, ids: tuple[int, ...] | None) -> None:
         """Take back the last n tokens of each sequence."""
@@ -267,8 +284,8 @@ class SequenceTable:
                     f"skipped position, got {n} for sequence {number}, which has "
                     f"{sequence._latest_count} (reset(position) goes back to any position)"
                 )
-        histories = [one._history for one in sequences]
-        history_class().truncate_all(histories, [one.output_count - n for one in histories])
+        states = [one._state for one in sequences]
+        State.truncate_all(states, [one.output_count - n for one in states])
 
     def add(self, sequence: Sequence) -> int:
         """Add a sequence, under a number that none has had."""

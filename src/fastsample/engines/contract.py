@@ -140,7 +140,7 @@ class Engine(NamedTuple):
     kept_sets : (SampleRequest, status) -> KeptSets
         Finds the kept set of each row. `status` as in `SampleOutput`.
     make_step, make_draw : function or None
-        Make a `Step` or a `Draw`: see kernels/step.pxi.
+        Make a `Step` or a `Draw`: see kernels/step.pxi and kernels/draw.pxi.
     isas : tuple of str
         The instruction sets that a call may name.
     """
@@ -160,23 +160,11 @@ class Step(Protocol):
     def suspend(self) -> bool:
         """Decline all calls from here on: the sequences may change. False during a call."""
 
-    def resume(self, sequences: dict[int, Any]) -> None:
-        """Serve calls for these sequences, by number."""
+    def resume(self, table: Any) -> None:
+        """Serve calls for the sequences of a `SequenceTable`, and add and remove some."""
 
-    def __call__(
-        self,
-        logits: Any,
-        *,
-        at: Any = None,
-        sequences: Any = None,
-        mask: Any = None,
-        bias: Any = None,
-    ) -> Any:
-        """Do a call of `Sampler`: draw, append the tokens, and return them.
-
-        None where it declines: the general path returns the same, or raises the error. Nothing has
-        changed then. Logits are declined but for plain arrays and tensors.
-        """
+    def __call__(self, logits: Any, **arguments: Any) -> Any:
+        """Do a call of `Sampler`, with its keywords, as `draw` does."""
 
     def draw(
         self,
@@ -189,8 +177,12 @@ class Step(Protocol):
         is_checked: bool = False,
         is_tensor: bool = False,
     ) -> Any:
-        """Do the same, in a call that began at `started`, by `time.perf_counter_ns`; 0: now.
+        """Do a call of `Sampler`: draw, append the tokens, and return them.
 
+        None where it declines: the general path returns the same, or raises the error. Nothing has
+        changed then. Logits are declined but for plain arrays and tensors.
+
+        The call began at `started`, by `time.perf_counter_ns`; 0: now.
         With `is_checked`, the logits are memory that `inputs.logits.memory_of_logits` has found, of
         a tensor where `is_tensor` is True.
         """

@@ -19,8 +19,13 @@ from .validation import Bad, per_row
 MAX_POSITION = 2**64 - 1
 
 
+class _KeepsPlan:
+    __slots__ = ("_prepared",)  # what sequences of these parameters share: api/sequences.py
+    _prepared: Any
+
+
 @dataclass(frozen=True, slots=True)
-class SamplingParams:
+class SamplingParams(_KeepsPlan):
     """Sampling parameters of one sequence: immutable, hashable and checked.
 
     Parameters
@@ -178,6 +183,8 @@ def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> S
             f"`params` must be a SamplingParams, got {type(params).__name__} (pass a field by its "
             "name, as in temperature=0.8)"
         )
+    if params is not None and not keywords:
+        return params
     _refuse_unknown(keywords)
     return SamplingParams(**keywords) if params is None else replace(params, **keywords)
 

@@ -137,8 +137,11 @@ def native_step(changed: dict[str, Any]) -> None:
         "owner": Sampler,
         "valid_vocab": 0,
         "max_vocabulary": 3,
-        "has_seeds": False,
+        "is_dynamic": False,
         "result_type": tuple,
+        "params_type": tuple,
+        "sequence_type": tuple,
+        "prepare": None,
         "latency": None,
         "isa": None,
         "n_threads": 1,
@@ -151,6 +154,10 @@ BAD_STEPS: list[tuple[dict[str, Any], str]] = [
     ({"latency": (array("q"), array("q", [0] * 4))}, "counts must have 3712 items"),
     ({"latency": (Latency().memory[0], array("q"))}, "sums must have 4 items"),
 ]
+
+
+def native_state(record: bytes) -> Any:
+    return native.SequenceState(record, False, array("q"), array("q"), array("q"), False)
 
 
 def native_softmax(out: np.ndarray, plan: np.ndarray) -> None:
@@ -198,11 +205,14 @@ NATIVE = [
         "plan must have 4 items",
     ),
     ErrorCase(
-        lambda: native.TokenHistory.truncate_all(
-            [native.TokenHistory(array("q"), array("q"))], [1]
-        ),
+        lambda: native.SequenceState.truncate_all([native_state(make_plan(1).tobytes())], [1]),
         ValueError,
         "an output of 0 tokens has none at 1",
+    ),
+    ErrorCase(
+        lambda: native_state(b"short"),
+        ValueError,
+        f"record must have {make_plan(1).nbytes} bytes, got 5",
     ),
 ]
 
