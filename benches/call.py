@@ -19,7 +19,7 @@ SETTINGS: dict[str, Any] = {"temperature": 0.8, "top_k": 4, "top_p": 0.95, "min_
 
 def sampling(logits: Any, **params: Any) -> Callable[[], object]:
     """Call one sampler repeatedly."""
-    sampler = fastsample.Sampler(**{**SETTINGS, **params}, seed=1, n_threads=1)
+    sampler = fastsample.Sampler(**{**SETTINGS, **params}, stream="row", seed=1, n_threads=1)
     return lambda: sampler(logits)
 
 

@@ -167,6 +167,11 @@ def setting_cases(build: Build, arrays: Arrays) -> dict[str, Case]:
         made: Call = fastsample.Sampler(setting.sampling(), n_threads=1, **options)
         return made
 
+    def batch_sampler(setting: Any) -> Call:
+        params = [setting.sampling(seed=i) for i in range(BATCH)]
+        made: Call = fastsample.Sampler(params, n_threads=1)
+        return made
+
     def with_logprobs(setting: Any) -> Call:
         options = {**setting.params, "seed": 1, "position": 0, "n_threads": 1, "logprobs": 20}
         return lambda row: fastsample.sample(row, **options)
@@ -176,7 +181,7 @@ def setting_cases(build: Build, arrays: Arrays) -> dict[str, Case]:
         cases[name] = Case(sampler(setting), rows)
         cases[f"{name}, logprobs=20"] = Case(with_logprobs(setting), rows)
         cases[f"{name}, float16"] = Case(sampler(setting), half)
-        cases[f"{name}, {BATCH} rows"] = Case(sampler(setting), batch, BATCH)
+        cases[f"{name}, {BATCH} rows"] = Case(batch_sampler(setting), batch, BATCH)
         for reduction in ("fixed", "fast"):
             cases[f"{name}, {reduction}"] = Case(sampler(setting, reduction=reduction), rows)
     return cases

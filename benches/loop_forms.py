@@ -173,7 +173,7 @@ def tensor_batch_forms() -> Forms:
 
 def sampling(measure: bool = False) -> fastsample.Sampler:
     """Make a sampler of the usual chain."""
-    return fastsample.Sampler(CHAIN.sampling(), measure=measure, n_threads=1)
+    return fastsample.Sampler(CHAIN.sampling(), stream="row", measure=measure, n_threads=1)
 
 
 def samplers(n: int) -> fastsample.Sampler:

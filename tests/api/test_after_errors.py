@@ -39,7 +39,7 @@ def fail(mistake: Callable[[Sampler], Any], sampler: Sampler) -> None:
 @pytest.mark.skipif(native is None, reason="fastsample._native is not built")
 @pytest.mark.parametrize("name", MISTAKES)
 def test_errors_leave_nothing_behind(name: str) -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler(ROWS)
     before = sha256(ROWS, SPOILT)
     for _ in range(2_500):  # more than Python's free lists hold

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsample import Sampler, SamplingParams
+from fastsample import Sampler
 from tests.support.forks import holds_in_a_child
 from tests.support.sampler_steps import PARAMS, RNG, STEPS, forbid_general_path
 
@@ -39,13 +39,13 @@ class Named(Sampler):
 
 
 def expected(n: int) -> list[int]:
-    sampler = Sampler(PARAMS, engine="reference")
+    sampler = Sampler(PARAMS, stream="row", engine="reference")
     return [sampler(row) for row in STEPS[:n, 0]]
 
 
 @pytest.mark.smoke
 def test_a_call_shows_its_documentation_and_signature() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler(ROW)
     assert (Sampler.__call__.__doc__ or "").startswith("Draw the next token of each row")
     names = ["logits", "at", "sequences", "mask", "bias"]
@@ -82,7 +82,7 @@ assert (sampler(row), named(row)) == ("Sampler", "Named")
 
 
 def test_the_keywords_are_those_of_the_documentation() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     for arguments in ({"is_checked": True}, {"memory": ROW}, {"seed": 3}):
         with pytest.raises(TypeError, match="unexpected keyword argument"):
             sampler(ROW, **arguments)
@@ -99,7 +99,7 @@ def test_a_call_of_a_sampler_that_is_not_set_up() -> None:
 
 
 def test_other_engines_have_calls_of_their_own() -> None:
-    native, reference = Sampler(PARAMS), Sampler(PARAMS, engine="reference")
+    native, reference = Sampler(PARAMS, stream="row"), Sampler(PARAMS, engine="reference")
     for row in STEPS[:3, 0]:
         assert native(row) == reference(row)
     assert reference._step is None
@@ -129,7 +129,7 @@ def long_calls(sampler: Sampler, rows: np.ndarray) -> Iterator[None]:
 
 def slow() -> tuple[Sampler, np.ndarray]:
     """A sampler after its first call, and rows of which a call takes milliseconds."""
-    sampler = Sampler(SamplingParams(top_p=0.999, temperature=3.0, seed=1), n_threads=1)
+    sampler = Sampler(top_p=0.999, temperature=3.0, seed=1, stream="row", n_threads=1)
     rows = np.broadcast_to(RNG.normal(size=2**16).astype(np.float32), (64, 2**16))
     sampler(rows)
     return sampler, rows

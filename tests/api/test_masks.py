@@ -34,11 +34,15 @@ CALLS = {
     ),
     "kept_set": lambda **mask: kept_set(LOGITS, **mask).tokens.tolist(),
     "filter_logits": lambda **mask: filter_logits(LOGITS, **mask).tolist(),
-    "sampler": lambda mask, **short: Sampler(GREEDY, **short)(LOGITS, mask=mask).tolist(),
+    "sampler": lambda mask, **short: Sampler(GREEDY, stream="row", **short)(
+        LOGITS, mask=mask
+    ).tolist(),
     "sampler.sample": lambda mask, **short: (
-        Sampler(GREEDY, **short).sample(LOGITS, mask=mask).tokens.tolist()
+        Sampler(GREEDY, stream="row", **short).sample(LOGITS, mask=mask).tokens.tolist()
     ),
-    "clone": lambda mask, **short: Sampler(GREEDY, **short).clone()(LOGITS, mask=mask).tolist(),
+    "clone": lambda mask, **short: (
+        Sampler(GREEDY, stream="row", **short).clone()(LOGITS, mask=mask).tolist()
+    ),
 }
 
 
@@ -51,7 +55,7 @@ def test_a_short_mask_is_an_error_unless_it_may_ban(name: str) -> None:
 
 
 def test_a_short_mask_is_an_error_in_the_next_call_of_a_sampler() -> None:
-    sampler = Sampler(GREEDY)
+    sampler = Sampler(GREEDY, stream="row")
     expected = sampler(LOGITS, mask=PADDED).tolist()
     for mask in (NARROW, NARROW[:1], NARROW[0]):
         with pytest.raises(ValueError, match="`mask` must have shape"):
@@ -64,7 +68,9 @@ def test_a_mask_need_not_reach_past_the_valid_vocabulary() -> None:
     options = {"temperature": 0, "valid_vocab": V - 1}
     expected = sample(LOGITS, mask=ALLOWED, **options).tokens.tolist()
     assert sample(LOGITS, mask=NARROW, **options).tokens.tolist() == expected
-    assert Sampler(GREEDY, valid_vocab=V - 1)(LOGITS, mask=NARROW).tolist() == expected
+    assert (
+        Sampler(GREEDY, stream="row", valid_vocab=V - 1)(LOGITS, mask=NARROW).tolist() == expected
+    )
     with pytest.raises(ValueError, match="short_mask"):
         sample(LOGITS, mask=NARROW[:, :-1], **options)
 
@@ -94,7 +100,7 @@ def test_a_list_has_a_mask_or_none_for_each_row(engine: Engine, name: str) -> No
 def test_a_list_of_none_masks_nothing() -> None:
     expected = sample(LOGITS, temperature=0).tokens.tolist()
     assert sample(LOGITS, temperature=0, mask=[None] * 4).tokens.tolist() == expected
-    assert Sampler(GREEDY)(LOGITS, mask=[None] * 4).tolist() == expected
+    assert Sampler(GREEDY, stream="row")(LOGITS, mask=[None] * 4).tolist() == expected
     assert sample(LOGITS[0], temperature=0, mask=[ALLOWED[0]]).tokens == (
         sample(LOGITS[0], temperature=0, mask=ALLOWED[0]).tokens
     )

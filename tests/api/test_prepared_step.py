@@ -33,7 +33,7 @@ ROW = STEPS[0, 0]
 def pair(engine: Engine, first: Any, params: SamplingParams = PARAMS, **how: Any) -> list[Sampler]:
     """Two samplers after the same first call: one with prepared calls only, one with none."""
     prepared, general = (
-        Sampler(params, engine=engine.name, isa=engine.isa, **how) for _ in range(2)
+        Sampler(params, stream="row", engine=engine.name, isa=engine.isa, **how) for _ in range(2)
     )
     change_engine(general, make_step=None)
     prepared(first)
@@ -91,7 +91,7 @@ def test_rows_of_any_number_of_columns(native_engine: Engine, valid_vocab: int |
 
 
 def test_rows_of_another_shape() -> None:
-    sampler, expected = Sampler(PARAMS), Sampler(PARAMS)
+    sampler, expected = Sampler(PARAMS, stream="row"), Sampler(PARAMS, stream="row")
     change_engine(expected, make_step=None)
     for logits in (ROW, ROW[None], ROW[:100], STEPS[1, :1, :150], ROW.astype(np.float16), ROW):
         assert equal_answers(sampler(logits), expected(logits))
@@ -287,7 +287,7 @@ def test_a_call_without_memory_moves_all_rows_or_none(native_engine: Engine) -> 
 
 
 def test_errors_are_those_of_the_general_path(native_engine: Engine) -> None:
-    sampler = Sampler(PARAMS, engine=native_engine.name, isa=native_engine.isa)
+    sampler = Sampler(PARAMS, stream="row", engine=native_engine.name, isa=native_engine.isa)
     for bad in (spoilt(np.nan), STEPS[0, :3], STEPS, STEPS[0].astype(np.float64), "row", None):
         sampler.reset()
         sampler(STEPS[0])
@@ -316,13 +316,13 @@ def test_a_token_of_the_history_beyond_the_columns_is_declined(native_engine: En
 
 
 def test_the_reference_engine_prepares_no_calls() -> None:
-    sampler = Sampler(PARAMS, engine="reference")
+    sampler = Sampler(PARAMS, stream="row", engine="reference")
     sampler(STEPS[0])
     assert step_of(sampler) is None
 
 
 def test_the_last_position() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler.reset(2**64 - 2)
     sampler(ROW)
     expected = sample(
@@ -360,7 +360,7 @@ def test_a_step_follows_the_sequences(name: str) -> None:
 
 
 def test_accepted_tokens_move_the_next_position() -> None:
-    sampler, twin = Sampler(PARAMS), Sampler(PARAMS)
+    sampler, twin = Sampler(PARAMS, stream="row"), Sampler(PARAMS, stream="row")
     change_engine(twin, make_step=None)
     for logits in STEPS:
         assert equal_answers(sampler(logits), twin(logits))
@@ -369,7 +369,7 @@ def test_accepted_tokens_move_the_next_position() -> None:
 
 
 def test_a_step_declines_during_another_call() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler(STEPS[0])
     with used_by_another_thread(sampler, STEPS[1]):
         assert prepared_tokens(sampler, STEPS[2]) is None
@@ -380,7 +380,7 @@ def test_a_step_declines_during_another_call() -> None:
 @pytest.mark.parametrize("name", ["reset", "call"])
 def test_logits_that_use_the_sampler_when_they_are_read(name: str) -> None:
     """They are read before the call begins, which continues from there."""
-    sampler, twin = Sampler(PARAMS), Sampler(PARAMS)
+    sampler, twin = Sampler(PARAMS, stream="row"), Sampler(PARAMS, stream="row")
     change_engine(twin, make_step=None)
     for one in (sampler, twin):
         one(ROW)

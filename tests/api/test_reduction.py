@@ -108,7 +108,7 @@ def test_a_sampler_shows_its_mode() -> None:
 
 
 def test_a_pickle_of_an_unknown_mode_is_refused() -> None:
-    state = {**Sampler(JUST_MORE_THAN_ONE).__getstate__(), "reduction": "turbo"}
+    state = {**Sampler(JUST_MORE_THAN_ONE, stream="row").__getstate__(), "reduction": "turbo"}
     with pytest.raises(ValueError, match=r"`reduction` must be .* got 'turbo'"):
         Sampler.__new__(Sampler).__setstate__(state)
 
@@ -116,7 +116,7 @@ def test_a_pickle_of_an_unknown_mode_is_refused() -> None:
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)
 def test_a_sampler_draws_every_token_in_its_mode(engine: Engine, mode: str) -> None:
     how = {"engine": engine.name, "isa": engine.isa, "reduction": mode}
-    sampler = Sampler(PARAMS, **how, draw="inverse")
+    sampler = Sampler(PARAMS, stream="row", **how, draw="inverse")
     for position, rows in enumerate(STEPS[:4]):
         found = sampler.sample(rows, logprobs=0) if position == 2 else None
         tokens = sampler(rows) if found is None else found.tokens
@@ -145,7 +145,7 @@ def test_a_sampler_draws_every_token_in_its_mode(engine: Engine, mode: str) -> N
 def test_copies_and_pickles_keep_the_mode(
     duplicate: Callable[[Sampler], Sampler], prepared: bool, mode
 ) -> None:
-    sampler = Sampler(JUST_MORE_THAN_ONE, reduction=mode)
+    sampler = Sampler(JUST_MORE_THAN_ONE, stream="row", reduction=mode)
     if prepared:
         sampler(FLAT)
     twin = duplicate(sampler)
@@ -156,7 +156,7 @@ def test_copies_and_pickles_keep_the_mode(
 @pytest.mark.parametrize("mode", BIT_FOR_BIT)
 def test_prepared_steps_draw_in_the_mode_of_their_sampler(native_engine: Engine, mode) -> None:
     where = {"engine": native_engine.name, "isa": native_engine.isa}
-    sampler = Sampler(JUST_MORE_THAN_ONE, reduction=mode, **where)
+    sampler = Sampler(JUST_MORE_THAN_ONE, stream="row", reduction=mode, **where)
     sampler(FLAT)
     forbid_general_path(sampler)
     assert drawn_from(lambda: sampler(FLAT)) == KEPT[mode]

@@ -40,7 +40,7 @@ def test_one_row_gives_an_int(engine: Engine) -> None:
 
 
 def test_rows_give_an_array_of_their_own() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     first = sampler(STEPS[0])
     kept = first.copy()
     sampler(STEPS[1])
@@ -55,10 +55,10 @@ def test_greedy_steps_count_too() -> None:
 
 
 def test_an_empty_batch_does_not_fix_the_number_of_rows() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     assert sampler(STEPS[0, :0]).shape == (0,)
     assert sampler.position == 0
-    assert tokens_of(sampler) == tokens_of(Sampler(PARAMS))
+    assert tokens_of(sampler) == tokens_of(Sampler(PARAMS, stream="row"))
 
 
 @pytest.mark.parametrize("name", ["float16", "columns apart"])
@@ -71,15 +71,17 @@ def test_rows_of_any_form(engine: Engine, name: str) -> None:
 
 def test_padded_rows() -> None:
     padded = np.concatenate([STEPS, np.full((8, 4, 9), np.inf, np.float32)], axis=2)
-    assert tokens_of(Sampler(PARAMS, valid_vocab=200), padded) == tokens_of(Sampler(PARAMS))
+    assert tokens_of(Sampler(PARAMS, stream="row", valid_vocab=200), padded) == tokens_of(
+        Sampler(PARAMS, stream="row")
+    )
 
 
 def test_valid_vocab_is_read_once(engine: Engine) -> None:
     count = np.array(200)
-    sampler = Sampler(PARAMS, valid_vocab=count, engine=engine.name, isa=engine.isa)
+    sampler = Sampler(PARAMS, stream="row", valid_vocab=count, engine=engine.name, isa=engine.isa)
     count[...] = 3
     copied = sampler.clone()
-    assert tokens_of(sampler) == tokens_of(copied) == tokens_of(Sampler(PARAMS))
+    assert tokens_of(sampler) == tokens_of(copied) == tokens_of(Sampler(PARAMS, stream="row"))
 
 
 # ---------------------------------------------------------------- mask, bias, history
@@ -105,7 +107,7 @@ def test_mask_and_bias_of_a_call(engine: Engine) -> None:
 
 @pytest.mark.parametrize("prompt", [None, [5, 5, 9], [[5, 5, 9], [], [1], [2, 3]]])
 def test_penalties_see_each_rows_own_tokens(engine: Engine, prompt: Any) -> None:
-    sampler = Sampler(PENALISED, prompt=prompt, engine=engine.name, isa=engine.isa)
+    sampler = Sampler(PENALISED, stream="row", prompt=prompt, engine=engine.name, isa=engine.isa)
     shared = prompt is None or isinstance(prompt[0], int)
     prompts = [prompt or []] * 4 if shared else prompt
     outputs: list[list[int]] = [[], [], [], []]
@@ -131,7 +133,7 @@ def test_each_penalty_is_enough_for_a_history(name: str) -> None:
 
 
 def test_accepted_tokens_count_as_drawn_ones(engine: Engine) -> None:
-    sampler = Sampler(PENALISED, engine=engine.name, isa=engine.isa)
+    sampler = Sampler(PENALISED, stream="row", engine=engine.name, isa=engine.isa)
     first = sampler(STEPS[0, 0])
     sampler.accept([8, 9])
     sampler.accept(8)
@@ -144,8 +146,8 @@ def test_accepted_tokens_count_as_drawn_ones(engine: Engine) -> None:
 def test_the_token_of_a_marked_row_is_skipped() -> None:
     spoilt = STEPS[0].copy()
     spoilt[2, 5] = np.nan
-    drawn = Sampler(PARAMS).sample(spoilt, on_invalid="mark").tokens
-    other = Sampler(PARAMS, prompt=[[]] * 4)
+    drawn = Sampler(PARAMS, stream="row").sample(spoilt, on_invalid="mark").tokens
+    other = Sampler(PARAMS, stream="row", prompt=[[]] * 4)
     other.accept(drawn)
     assert [other.sequence(b).output for b in range(4)] == [
         *([token] for token in drawn[:2].tolist()),
@@ -158,7 +160,7 @@ def test_the_token_of_a_marked_row_is_skipped() -> None:
 
 
 def test_continuations_accept_a_list_each() -> None:
-    sampler = Sampler(PENALISED)
+    sampler = Sampler(PENALISED, stream="row")
     sampler.accept([4, 4])  # before the first call: they all continue it
     tokens = sampler(STEPS[0]).tolist()
     assert tokens == by_sample(PENALISED, STEPS[0], position=2, output=[[4, 4]] * 4)
@@ -177,11 +179,11 @@ def test_continuations_accept_a_list_each() -> None:
 
 
 def test_a_token_out_of_the_vocabulary_is_an_error_before_any_work() -> None:
-    sampler = Sampler(PENALISED, prompt=[3, 200])
+    sampler = Sampler(PENALISED, stream="row", prompt=[3, 200])
     with pytest.raises(ValueError, match=r"sequence 0 must hold tokens in \[0, 200\), got 200"):
         sampler(STEPS[0, 0])
     assert sampler.position == 0
-    Sampler(PARAMS, prompt=[3, 200])(STEPS[0, 0])  # nothing looks at it
+    Sampler(PARAMS, stream="row", prompt=[3, 200])(STEPS[0, 0])  # nothing looks at it
 
 
 # ---------------------------------------------------------------- what it tells
@@ -203,10 +205,10 @@ def test_a_step_with_log_probabilities(engine: Engine, form: Any) -> None:
 
 
 def test_a_step_with_logits_alone() -> None:
-    result = Sampler(PARAMS).sample(STEPS[0, 0])
+    result = Sampler(PARAMS, stream="row").sample(STEPS[0, 0])
     assert result.tokens.shape == result.status.shape == ()
     assert result.logprobs is result.kept_count is result.margin is None
-    assert Sampler(PARAMS).sample(STEPS[0, :0]).tokens.shape == (0,)
+    assert Sampler(PARAMS, stream="row").sample(STEPS[0, :0]).tokens.shape == (0,)
 
 
 def test_a_marked_row_stays_where_it_is(engine: Engine) -> None:
@@ -232,7 +234,7 @@ def test_a_marked_row_stays_where_it_is(engine: Engine) -> None:
     ],
 )
 def test_an_error_in_a_step_changes_nothing(options: dict[str, Any], part: str) -> None:
-    sampler, expected = Sampler(PARAMS), tokens_of(Sampler(PARAMS))
+    sampler, expected = Sampler(PARAMS, stream="row"), tokens_of(Sampler(PARAMS, stream="row"))
     sampler(STEPS[0])
     with pytest.raises(ValueError, match=part):
         sampler.sample(STEPS[1], **options)
@@ -244,14 +246,14 @@ def test_an_error_in_a_step_changes_nothing(options: dict[str, Any], part: str) 
 
 
 def test_keywords_win_over_params() -> None:
-    assert Sampler(PARAMS, top_k=3).params == replace(PARAMS, top_k=3)
+    assert Sampler(PARAMS, stream="row", top_k=3).params == replace(PARAMS, top_k=3)
     assert Sampler(temperature=0.5).params == SamplingParams(temperature=0.5)
-    assert Sampler(PARAMS).params == PARAMS
+    assert Sampler(PARAMS, stream="row").params == PARAMS
 
 
 @pytest.mark.parametrize("name", ["temperature", "params", "seed", "topk"])
 def test_parameters_are_fixed(name: str) -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     with pytest.raises(AttributeError, match=rf"`{name}` .* are fixed \(make a new Sampler\)"):
         setattr(sampler, name, 0)
     assert sampler.params == PARAMS
@@ -259,18 +261,18 @@ def test_parameters_are_fixed(name: str) -> None:
 
 def test_the_position_is_set_by_reset() -> None:
     with pytest.raises(AttributeError, match=r"call reset\(position\)"):
-        Sampler(PARAMS).position = 3
+        Sampler(PARAMS, stream="row").position = 3
 
 
 def test_a_seed_left_out_is_fresh_and_readable() -> None:
-    one, other = Sampler(), Sampler()
+    one, other = Sampler(stream="row"), Sampler()
     assert one.seed != other.seed
     assert one.params.seed is None
-    assert tokens_of(one) == tokens_of(Sampler(seed=one.seed))
+    assert tokens_of(one) == tokens_of(Sampler(seed=one.seed, stream="row"))
 
 
 def test_repr_shows_seed_and_position() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler(STEPS[0])
     assert repr(sampler) == f"Sampler({PARAMS}, position=1)"
     fresh = Sampler()

@@ -56,8 +56,8 @@ def test_copies_go_on_alone(engine: Engine, duplicate: Callable[[Sampler], Sampl
 
 @pytest.mark.parametrize("duplicate", [Sampler.clone, copy.deepcopy])
 def test_copies_have_a_history_of_their_own(duplicate: Callable[[Sampler], Sampler]) -> None:
-    expected = tokens_of(Sampler(PENALISED, prompt=[7]))
-    sampler = Sampler(PENALISED, prompt=[7])
+    expected = tokens_of(Sampler(PENALISED, stream="row", prompt=[7]))
+    sampler = Sampler(PENALISED, stream="row", prompt=[7])
     tokens_of(sampler, STEPS[:3])
     twin = duplicate(sampler)
     sampler.accept([[1], [2], [3], [4]])
@@ -67,7 +67,7 @@ def test_copies_have_a_history_of_their_own(duplicate: Callable[[Sampler], Sampl
 
 
 def test_pickling_carries_everything() -> None:
-    sampler = Sampler(PENALISED, prompt=[7], valid_vocab=150, n_threads=2)
+    sampler = Sampler(PENALISED, stream="row", prompt=[7], valid_vocab=150, n_threads=2)
     tokens_of(sampler, STEPS[:3])
     twin = pickle.loads(pickle.dumps(sampler))
     assert tokens_of(twin, STEPS[3:]) == tokens_of(sampler, STEPS[3:])
@@ -78,7 +78,7 @@ def test_pickling_carries_everything() -> None:
 @pytest.mark.parametrize("version", [1, RULE_VERSION + 1, None])
 def test_pickles_of_another_rule_are_refused(version: int | None) -> None:
     """Version 0.1.0 wrote none."""
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     assert sampler.__getstate__()["rule_version"] == RULE_VERSION
     state = {**sampler.__getstate__(), "rule_version": version}
     if version is None:
@@ -93,7 +93,7 @@ def test_pickles_of_another_rule_are_refused(version: int | None) -> None:
 
 
 def test_a_copy_remembers_the_number_of_rows() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler(STEPS[0])
     with pytest.raises(ValueError, match="4 rows"):
         sampler.clone()(STEPS[1, :2])
@@ -107,7 +107,7 @@ def test_a_fresh_seed_is_pickled() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_draws_the_same(engine: Engine) -> None:
     """Threads of the parent's calls are not in the child; it must not wait for them."""
-    sampler = Sampler(PARAMS, engine=engine.name, isa=engine.isa, n_threads=2)
+    sampler = Sampler(PARAMS, stream="row", engine=engine.name, isa=engine.isa, n_threads=2)
     expected = tokens_of(sampler.clone())
     tokens_of(sampler, STEPS[:4])
     assert holds_in_a_child(lambda: tokens_of(sampler, STEPS[4:]) == expected[4:])
@@ -128,7 +128,7 @@ def test_a_forked_child_may_use_a_sampler_in_use(engine: Engine) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_child_forked_inside_a_call_ends_the_call() -> None:
     """As a signal handler may do: the call goes on in the child too."""
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     children, run, failed = [], sampler._execution.engine.run, True
 
     def forking_run(*arguments: Any, **keywords: Any) -> None:
@@ -151,7 +151,7 @@ def test_a_child_forked_inside_a_call_ends_the_call() -> None:
 
 
 def test_a_use_during_a_call_of_another_thread_is_refused() -> None:
-    sampler, expected = Sampler(PARAMS), tokens_of(Sampler(PARAMS))
+    sampler, expected = Sampler(PARAMS, stream="row"), tokens_of(Sampler(PARAMS, stream="row"))
     with used_by_another_thread(sampler) as tokens:
         for use in (
             lambda: sampler(STEPS[0]),
@@ -169,7 +169,7 @@ def test_a_use_during_a_call_of_another_thread_is_refused() -> None:
 
 
 def test_threads_that_share_a_sampler_draw_each_position_once() -> None:
-    sampler, row, drawn = Sampler(PARAMS), STEPS[0, 0], []
+    sampler, row, drawn = Sampler(PARAMS, stream="row"), STEPS[0, 0], []
 
     def draw(_: int) -> None:
         for _ in range(300):

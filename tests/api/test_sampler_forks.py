@@ -127,7 +127,7 @@ def test_given_seeds_stay(engine: Engine) -> None:
 
 
 def test_continuations_still_share_a_seed() -> None:
-    sampler = Sampler(SamplingParams(), prompt=[[1], [2], [3]])
+    sampler = Sampler(stream="row", prompt=[[1], [2], [3]])
     seeds = in_a_child(lambda: [sampler.sequence(i).seed for i in range(3)] + [sampler.seed])
     assert len(set(seeds)) == 1
 

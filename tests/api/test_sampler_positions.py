@@ -17,7 +17,7 @@ from tests.support.sampler_steps import PARAMS, PENALISED, STEPS, on, tokens_of
 
 
 def test_reset_goes_back() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     first = tokens_of(sampler)
     sampler.reset()
     assert sampler.position == 0
@@ -27,7 +27,7 @@ def test_reset_goes_back() -> None:
 
 
 def test_reset_forgets_the_number_of_rows() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler(STEPS[0])
     sampler.reset()
     sampler(STEPS[0, :2])
@@ -35,13 +35,13 @@ def test_reset_forgets_the_number_of_rows() -> None:
 
 
 def test_one_row_of_either_shape() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler(STEPS[0, 0])
-    assert sampler(STEPS[1, :1]).tolist() == [tokens_of(Sampler(PARAMS))[1][0]]
+    assert sampler(STEPS[1, :1]).tolist() == [tokens_of(Sampler(PARAMS, stream="row"))[1][0]]
 
 
 def test_reset_forgets_the_output_and_keeps_the_prompt() -> None:
-    sampler = Sampler(PENALISED, prompt=[4, 5])
+    sampler = Sampler(PENALISED, stream="row", prompt=[4, 5])
     first = tokens_of(sampler)
     sampler.reset()
     assert (sampler.sequence(0).output, sampler.sequence(0).prompt) == ([], [4, 5])
@@ -49,7 +49,7 @@ def test_reset_forgets_the_output_and_keeps_the_prompt() -> None:
 
 
 def test_reset_goes_back_in_the_output() -> None:
-    sampler = Sampler(PENALISED)
+    sampler = Sampler(PENALISED, stream="row")
     first = tokens_of(sampler)
     sampler.reset(position=3)
     assert sampler.sequence(1).output == [tokens[1] for tokens in first[:3]]
@@ -62,7 +62,7 @@ def where(sampler: Sampler) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize("position", [2, 3, 5])
 def test_reset_forward_and_back_keeps_earlier_tokens(position: int) -> None:
-    sampler = Sampler(PENALISED)
+    sampler = Sampler(PENALISED, stream="row")
     sampler.accept([3, 4])
     sampler.reset(5)
     assert where(sampler) == (5, [3, 4])
@@ -76,7 +76,7 @@ def test_reset_forward_and_back_keeps_earlier_tokens(position: int) -> None:
 
 @pytest.mark.parametrize("duplicate", [copy.copy, lambda s: pickle.loads(pickle.dumps(s))])
 def test_skipped_positions_stay(duplicate: Callable[[Sampler], Sampler]) -> None:
-    made = Sampler(PENALISED)
+    made = Sampler(PENALISED, stream="row")
     made.accept([1, 2])
     made.reset(5)
     made.accept([3, 4, 5])
@@ -106,7 +106,7 @@ def test_skipped_positions_stay(duplicate: Callable[[Sampler], Sampler]) -> None
 
 
 def test_prompts_per_row_fix_the_number_of_rows() -> None:
-    sampler = Sampler(PARAMS, prompt=[[1], [2]])
+    sampler = Sampler(PARAMS, stream="row", prompt=[[1], [2]])
     assert sampler.ids == (0, 1)
     for _ in range(2):
         with pytest.raises(ValueError, match="must have 2 rows"):
@@ -137,7 +137,7 @@ def test_an_error_changes_nothing(engine: Engine, bad: Any) -> None:
 
 
 def test_a_first_call_that_fails_does_not_fix_the_number_of_rows() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     with pytest.raises(ValueError, match="nan"):
         sampler(np.full((2, 200), np.nan, np.float32))
     sampler(STEPS[0])
@@ -145,7 +145,7 @@ def test_a_first_call_that_fails_does_not_fix_the_number_of_rows() -> None:
 
 
 def test_the_last_position_is_drawn_and_none_after_it() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler.reset(2**64 - 1)
     expected = sample(
         STEPS[0, 0],

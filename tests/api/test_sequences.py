@@ -252,7 +252,7 @@ def test_sequences_as_any_kind_of_list(kind: Callable[[list[int]], Any]) -> None
 
 
 def test_continuations_that_have_ended_may_be_left_out() -> None:
-    everyone, some = Sampler(WARM), Sampler(WARM)
+    everyone, some = (Sampler(WARM, stream="row") for _ in range(2))
     everyone(ROWS[:3])
     some(ROWS[:3])
     expected = everyone(ROWS[3:]).tolist()
@@ -261,7 +261,7 @@ def test_continuations_that_have_ended_may_be_left_out() -> None:
 
 
 def test_a_first_call_may_name_the_one_sequence() -> None:
-    sampler = Sampler(WARM)
+    sampler = Sampler(WARM, stream="row")
     sampler(ROWS[0], sequences=0)
     assert sampler.ids == (0,)
     with pytest.raises(ValueError, match="must have 1 rows"):

@@ -38,7 +38,7 @@ def a_loop(name: str) -> tuple[Callable[[int], Any], Callable[[], int]]:
     """A call for a position, and what its history takes."""
     if name == "sample(row)":
         return lambda i: sample(ROW, temperature=0.8, top_k=4, seed=1, position=i), lambda: 0
-    sampler = Sampler(temperature=0.8, top_k=4, seed=1, measure=True)
+    sampler = Sampler(temperature=0.8, top_k=4, seed=1, stream="row", measure=True)
     logits = ROW if name == "sampler(row)" else ROWS
     sampler(logits)
     return lambda _: sampler(logits), lambda: history(sampler)
@@ -86,11 +86,14 @@ def test_calls_leave_no_page_behind(name: str) -> None:
 
 
 def measured(engine: Engine, **how: Any) -> Sampler:
-    return Sampler(PARAMS, engine=engine.name, isa=engine.isa, measure=True, **how)
+    return Sampler(PARAMS, stream="row", engine=engine.name, isa=engine.isa, measure=True, **how)
 
 
 def test_every_call_is_counted(engine: Engine) -> None:
-    sampler, plain = measured(engine), Sampler(PARAMS, engine=engine.name, isa=engine.isa)
+    sampler, plain = (
+        measured(engine),
+        Sampler(PARAMS, stream="row", engine=engine.name, isa=engine.isa),
+    )
     for i, logits in enumerate(STEPS[:4]):
         bias = {3: 1.0} if i % 2 else None
         assert sampler(logits, bias=bias).tolist() == plain(logits, bias=bias).tolist()
@@ -118,7 +121,7 @@ def test_calls_that_fail_and_rows_that_are_marked_are_not_counted(engine: Engine
 
 
 def test_penalised_calls_are_measured() -> None:
-    sampler = Sampler(PENALISED, measure=True)
+    sampler = Sampler(PENALISED, stream="row", measure=True)
     for logits in STEPS:
         sampler(logits)
     assert sampler.latency.count == len(STEPS)
@@ -128,7 +131,7 @@ def test_penalised_calls_are_measured() -> None:
     "duplicate", [Sampler.clone, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))]
 )
 def test_a_copy_measures_for_itself(duplicate: Callable[[Sampler], Sampler]) -> None:
-    sampler = Sampler(PARAMS, measure=True)
+    sampler = Sampler(PARAMS, stream="row", measure=True)
     sampler(STEPS[0])
     twin = duplicate(sampler)
     assert (sampler.latency.count, twin.latency.count) == (1, 0)
@@ -165,7 +168,7 @@ def test_a_call_is_measured_from_its_start(engine: Engine, name: str) -> None:
 
 
 def test_nothing_is_measured_by_default() -> None:
-    sampler = Sampler(PARAMS)
+    sampler = Sampler(PARAMS, stream="row")
     sampler(STEPS[0])
     assert not hasattr(sampler, "latency")
     assert not hasattr(sampler.clone(), "latency")

@@ -29,7 +29,7 @@ ROWS = (np.random.default_rng(5).normal(size=(6, VOCABULARY)) * 3).astype(np.flo
 
 
 def on(engine: Engine, params: SamplingParams = PARAMS) -> Sampler:
-    return Sampler(params, engine=engine.name, isa=engine.isa)
+    return Sampler(params, stream="row", engine=engine.name, isa=engine.isa)
 
 
 def tokens_of(sampler: Sampler, steps: np.ndarray = STEPS) -> list[list[int]]:

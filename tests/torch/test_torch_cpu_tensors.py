@@ -48,7 +48,7 @@ def test_no_rows() -> None:
 
 
 def test_sampler(logits: torch.Tensor) -> None:
-    by_tensor, by_array = Sampler(seed=9), Sampler(seed=9)
+    by_tensor, by_array = (Sampler(seed=9, stream="row") for _ in range(2))
     assert type(by_tensor(logits[0])) is int
     by_array(VALUES[0])
     by_tensor.reset()

@@ -174,7 +174,9 @@ def test_an_array_and_a_raising_call_take_the_engine(logits: torch.Tensor) -> No
 
 
 def test_a_sampler_takes_the_engine(logits: torch.Tensor) -> None:
-    by_torch, by_other = (Sampler(seed=9, engine=name, **USUAL) for name in ("torch", None))
+    by_torch, by_other = (
+        Sampler(seed=9, stream="row", engine=name, **USUAL) for name in ("torch", None)
+    )
     for _ in range(4):
         assert by_torch(logits).tolist() == by_other(logits).tolist()
 

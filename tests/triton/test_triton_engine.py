@@ -271,7 +271,9 @@ def test_arrays_raising_calls_and_samplers(logits: Any) -> None:
     logits[3, 5] = torch.nan
     with pytest.raises(ValueError, match="`logits` row 3 holds nan at token 5"):
         sample(logits, **USUAL, **RNG, engine="triton")
-    by_triton, by_other = (Sampler(seed=9, engine=name, **USUAL) for name in ("triton", None))
+    by_triton, by_other = (
+        Sampler(seed=9, stream="row", engine=name, **USUAL) for name in ("triton", None)
+    )
     for _ in range(3):
         assert by_triton(logits[:3]).tolist() == by_other(logits[:3]).tolist()
 

@@ -39,14 +39,10 @@ class Batch:
         is_same = self.ids == ids and self.sequences == sequences
         return is_same and self.generation == generation()
 
-    def require_rows(self, n_rows: int) -> None:
+    def require_rows(self, n_rows: int, table: SequenceTable) -> None:
         """Refuse another number of rows than sequences."""
         if len(self.sequences) != n_rows:
-            raise ValueError(
-                f"`logits` must have {len(self.sequences)} rows, one for each sequence, got "
-                f"{n_rows} (choose the sequences of the rows with sequences=[...]; a Sampler made "
-                "from a list takes more with add(), another starts again with reset())"
-            )
+            raise table.wrong_rows_error(self.sequences, n_rows)
 
     def find_bad(self, vocabulary: int) -> dict[int, str]:
         """Say for each row whose sequence cannot be drawn what is wrong with it."""

@@ -63,11 +63,13 @@ class Sampler:
     Parameters
     ----------
     params : SamplingParams or list of SamplingParams, optional
-        One set of parameters, or the defaults where left out: the first call decides how many
-        sequences there are. With logits of shape (V,) it is one, number 0. With shape (B, V) they
-        are B continuations: the same seed, on the streams 0 to B - 1.
+        One set of parameters, or the defaults where left out: one sequence, number 0.
         A list, which may be empty: one sequence for each, numbered from 0. Each has the seed of its
-        parameters, or a fresh one, on stream 0. `add` and `remove` change the set.
+        parameters, or a fresh one. `add` and `remove` change the set.
+    stream : int or "row"
+        In [0, 2**32): the stream of all sequences. "row" puts sequence b on stream b, and makes
+        continuations of one set of parameters: the first call decides how many. With logits of
+        shape (B, V) they are B, with the same seed.
     prompt : tokens, or one list of tokens per sequence, optional
         The tokens before the first draw, for penalties. They do not count in the position.
     valid_vocab : int, optional
@@ -147,6 +149,7 @@ class Sampler:
         params: SamplingParams | AnySequence[SamplingParams] | None = None,
         /,
         *,
+        stream: int | str = 0,
         prompt: Any = None,
         valid_vocab: int | None = None,
         short_mask: str = "raise",
@@ -169,7 +172,9 @@ class Sampler:
         vocabulary = MAX_VOCABULARY
         if valid_vocab is not None:
             vocabulary = check_valid_vocab(valid_vocab, MAX_VOCABULARY)
-        self._set_up({"table": SequenceTable(params, prompt, keywords, vocabulary), **options})
+        self._set_up(
+            {"table": SequenceTable(params, prompt, stream, keywords, vocabulary), **options}
+        )
         if isa is not None:
             # A request without rows: the engine refuses an instruction set that it lacks.
             no_rows = SampleRequest(np.empty((0, 1), np.float32), 1, make_plan(0), None)
@@ -212,7 +217,7 @@ class Sampler:
         --------
         >>> import numpy as np
         >>> import fastsample
-        >>> sampler = fastsample.Sampler(seed=1, measure=True)
+        >>> sampler = fastsample.Sampler(seed=1, stream="row", measure=True)
         >>> tokens = [sampler(np.zeros((4, 100), dtype=np.float32)) for _ in range(20)]
         >>> sampler.latency.count, sampler.latency.tokens
         (20, 80)
@@ -362,7 +367,7 @@ class Sampler:
             batch = self._batch
             if batch is None or not batch.serves(ids, chosen):
                 batch = self._batch = Batch(ids, chosen)
-            batch.require_rows(len(rows.values))
+            batch.require_rows(len(rows.values), self._table)
             bad = batch.find_bad(rows.vocabulary)
             if bad and not marks_invalid:
                 raise batch.bad_sequence_error(bad, self._table)
@@ -421,8 +426,8 @@ class Sampler:
     def accept(self, tokens: Any, *, sequences: Any = None) -> None:
         """Append tokens that were not drawn here, such as those that a grammar forces.
 
-        The position of each sequence grows by their number. Before the first call of a sampler made
-        from one `SamplingParams`, all continuations get them.
+        The position of each sequence grows by their number. Before the first call of a sampler of
+        continuations, all of them get the tokens.
 
         Parameters
         ----------
@@ -553,9 +558,9 @@ class Sampler:
     def reset(self, position: int = 0, *, sequences: Any = None) -> None:
         """Set the position. Parameters, seed and prompt stay; the output from there on is deleted.
 
-        At 0, a sampler made from one `SamplingParams` starts again: the next call decides how many
-        continuations there are. A position beyond the output skips positions, whose tokens are
-        unknown; a later reset to or into the skipped positions deletes nothing before them.
+        At 0, a sampler of continuations starts again: the next call decides how many there are. A
+        position beyond the output skips positions, whose tokens are unknown; a later reset to or
+        into the skipped positions deletes nothing before them.
 
         Parameters
         ----------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Iterable
 from copy import copy
@@ -19,7 +20,7 @@ from fastsample.params.parameters import (
     fresh_seed,
     replace_fields,
 )
-from fastsample.params.table import POSITION
+from fastsample.params.table import POSITION, STREAM
 from fastsample.params.validation import per_row
 
 from .sequence_state import SequenceState, State
@@ -187,26 +188,43 @@ class SequenceTable:
     """The sequences of a sampler by number.
 
     Made from a list of parameters, it has a sequence for each of them; sequences can be added and
-    removed: it is dynamic. Made from one set of parameters, it has one sequence, and the first call
-    widens it to a continuation for each row, unless there is a prompt for each: it is open.
+    removed: it is dynamic. Made from one set of parameters, it has one sequence. With
+    ``stream="row"`` the first call widens it to a continuation for each row, unless there is a
+    prompt for each: it is open.
     """
 
-    def __init__(self, params: Any, prompt: Any, keywords: dict[str, Any], vocabulary: int) -> None:
+    def __init__(
+        self,
+        params: Any,
+        prompt: Any,
+        stream: Any,
+        keywords: dict[str, Any],
+        vocabulary: int,
+    ) -> None:
         self.is_dynamic = isinstance(params, (list, tuple))
-        self._can_widen = not self.is_dynamic and not is_nested(prompt)
+        by_row = isinstance(stream, str) and stream == "row"
+        self.has_continuations = by_row and not self.is_dynamic
+        self._can_widen = self.has_continuations and not is_nested(prompt)
         self.is_open = self._can_widen
+        streams = itertools.count() if by_row else itertools.repeat(STREAM.one(stream))
         if self.is_dynamic:
             each = [replace_fields(one, keywords) for one in params]
             ignored = [parse_ignored(one.ignore_tokens) for one in each]
             prompts = _prompts(prompt, ignored, vocabulary)
-            sequences = list(map(start_sequence, each, prompts))
+            sequences = list(map(start_sequence, each, prompts, streams))
         else:
             shared = replace_fields(params, keywords)
-            count = len(prompt) if is_nested(prompt) else 1
-            ignored = [parse_ignored(shared.ignore_tokens)] * count
+            n_prompts = len(prompt) if is_nested(prompt) else 1
+            if n_prompts > 1 and not by_row:
+                raise ValueError(
+                    f'`stream` must be "row" for {n_prompts} prompts and one set of parameters, '
+                    f"got {stream!r} (they are continuations of one seed; a list of params has a "
+                    "seed for each)"
+                )
+            ignored = [parse_ignored(shared.ignore_tokens)] * n_prompts
             prompts = _prompts(prompt, ignored, vocabulary)
             first = start_sequence(shared, prompts[0])
-            sequences = [first._on_stream(b, tokens) for b, tokens in enumerate(prompts)]
+            sequences = list(map(first._on_stream, streams, prompts))
         self._sequences = dict(enumerate(sequences))
         self._next_id = len(sequences)
 
@@ -256,6 +274,24 @@ class SequenceTable:
             sequences += [sequences[0]._on_stream(b) for b in range(1, n_rows)]
             del sequences[n_rows:]
         return sequences
+
+    def wrong_rows_error(self, sequences: list[Sequence], n_rows: int) -> ValueError:
+        """Make the error for a call with another number of rows than sequences."""
+        if sequences and not (self.is_dynamic or self.has_continuations):
+            stream, start = sequences[0].stream, sequences[0].position
+            return ValueError(
+                f"`logits` must have one row for a Sampler of one sequence, got {n_rows} "
+                '(Sampler(..., stream="row") draws continuations, Sampler([params, ...]) has a '
+                "sequence for each of a list; rows that verify a draft are successive positions: "
+                f"fastsample.sample(logits, seed=sampler.seed, stream={stream}, "
+                f"position=np.arange({start}, {start + n_rows})) with its parameters draws them)"
+            )
+        more = "; reset() starts again" if self.has_continuations else ""
+        more = "; add() makes more" if self.is_dynamic else more
+        return ValueError(
+            f"`logits` must have {len(sequences)} rows, one for each sequence, got {n_rows} "
+            f"(sequences=[...] chooses the sequences of the rows{more})"
+        )
 
     def close(self, ids: tuple[int, ...] | None, sequences: list[Sequence]) -> None:
         """Keep the sequences of the first call that succeeds."""

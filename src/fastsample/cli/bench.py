@@ -174,7 +174,12 @@ def measure(run: Run, with_baseline: bool) -> dict[str, Latencies]:
     sample(run.rows, temperature=0)  # raises for the first row that is invalid, and names it
     calls: dict[str, Call] = {
         OURS: Sampler(
-            run.params, isa=run.isa, n_threads=run.n_threads, reduction=run.reduction, seed=0
+            run.params,
+            stream="row",
+            isa=run.isa,
+            n_threads=run.n_threads,
+            reduction=run.reduction,
+            seed=0,
         )
     }
     numpy_calls = ((MAXIMUM, np.max), (ARGMAX, np.argmax))

@@ -161,7 +161,7 @@ def _sampler(backend: Backend, case: Case, **changes: Any) -> Any:
     """A `Sampler` at the case's first step."""
     rng = case.rng(0)
     chosen = {**case.filters(0), "draw": case.settings["draw"], "seed": rng["seed"], **changes}
-    sampler = backend.api.sampler(**chosen, **backend.options)
+    sampler = backend.api.sampler(**chosen, stream="row", **backend.options)
     sampler.reset(rng["position"])
     return sampler
 

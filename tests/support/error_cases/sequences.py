@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fastsample import Sampler, SamplingParams
+from fastsample import Sampler, SamplingParams, sample
 from tests.support.error_cases import ROW, ROWS, ErrorCase, Foreign, Mended
 
 TWO = [SamplingParams(seed=1), SamplingParams(seed=2)]
+GREEDY = SamplingParams(temperature=0)
 
 
 def sampler_error(arguments: dict[str, Any], error: type[Exception], part: str) -> ErrorCase:
@@ -38,9 +39,27 @@ def call_with_another_number_of_rows(sampler: Sampler) -> None:
     sampler(ROWS[:2])
 
 
+def two_of_four_rows() -> Any:
+    sampler = Sampler(temperature=0, stream="row")
+    sampler(ROWS)
+    return sampler(ROWS[:2], sequences=[0, 3])
+
+
+ONE_OR_MORE: dict[str, Callable[[], Any]] = {
+    'Sampler(..., stream="row") draws continuations': lambda: Sampler(temperature=0, stream="row")(
+        ROWS
+    ),
+    "Sampler([params, ...]) has": lambda: Sampler([GREEDY] * 4)(ROWS),
+    "fastsample.sample(logits, seed=sampler.seed, stream=0, position=np.arange(0, 4))": lambda: (
+        sample(ROWS, seed=Sampler().seed, stream=0, position=np.arange(0, 4), temperature=0).tokens
+    ),
+}
+"""What the error for many rows and one sequence offers."""
+
+
 def call_while_in_use(sampler: Sampler) -> None:
     with sampler._exclusive.begin(), ThreadPoolExecutor(1) as another:
-        another.submit(sampler, ROW).result()
+        another.submit(sampler.sample, ROW, margin=True).result()  # a call that is not prepared
 
 
 class Reentrant(Foreign):
@@ -346,7 +365,7 @@ ERROR_CASES = [
         {"prompt": [-1]}, ValueError, "`prompt` must hold tokens in [0, 4194304), got -1 (tokens"
     ),
     sampler_error(
-        {"prompt": [[0], [1, 2**22]]},
+        {"prompt": [[0], [1, 2**22]], "stream": "row"},
         ValueError,
         "`prompt` must hold tokens in [0, 4194304), got 4194304 at row 1 (tokens",
     ),
@@ -361,10 +380,46 @@ ERROR_CASES = [
         ValueError,
         "`sequences` must hold numbers of sequences, got 7 (`ids` has the numbers of all 1)",
     ),
-    of_one(
-        call_with_another_number_of_rows,
+    ErrorCase(
+        lambda: call_with_another_number_of_rows(Sampler(temperature=0, stream="row")),
         ValueError,
-        "`logits` must have 4 rows, one for each sequence, got 2 (choose the sequences of",
+        "`logits` must have 4 rows, one for each sequence, got 2 (sequences=[...] chooses the s",
+        Mended("sequences=[...] chooses", lambda: two_of_four_rows().tolist(), [2, 2]),
+    ),
+    *(
+        ErrorCase(
+            lambda: Sampler(temperature=0)(ROWS),
+            ValueError,
+            "`logits` must have one row for a Sampler of one sequence, got 4 (",
+            Mended(hint, lambda draw=draw: draw().tolist(), [2, 2, 2, 2]),
+        )
+        for hint, draw in ONE_OR_MORE.items()
+    ),
+    ErrorCase(
+        lambda: Sampler(prompt=[[1], [2]]),
+        ValueError,
+        '`stream` must be "row" for 2 prompts and one set of parameters, got 0 (',
+        Mended(
+            "a list of params has a seed for each",
+            lambda: Sampler([GREEDY, GREEDY], prompt=[[1], [2]])(ROWS[:2]).tolist(),
+            [2, 2],
+        ),
+    ),
+    *(
+        ErrorCase(
+            lambda bad=bad: Sampler(stream=bad),
+            error,
+            f"`stream` must be {part} (which continuation of one seed",
+            Mended(
+                '"row" puts row b on stream b',
+                lambda: Sampler(GREEDY, stream="row")(ROWS).tolist(),
+                [2, 2, 2, 2],
+            ),
+        )
+        for bad, error, part in (
+            ("rows", TypeError, "an integer, got str 'rows'"),
+            (2**32, ValueError, "in [0, 2**32), got 4294967296"),
+        )
     ),
     of_one(
         call_after_the_last_position,
