@@ -6,27 +6,25 @@ import itertools
 from array import array
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastsample.engines.plan import CHOICES, PLAN, make_plan
-from fastsample.inputs.tokens import is_nested, token_list
-from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens, parse_ignored
+from fastsample.inputs.tokens import is_nested
+from fastsample.params.ignored_tokens import IgnoredTokens, parse_ignored
 from fastsample.params.parameters import (
     MAX_POSITION,
     SamplingParams,
     fresh_seed,
     replace_fields,
 )
-from fastsample.params.table import POSITION, STREAM
-from fastsample.params.validation import per_row
+from fastsample.params.table import STREAM
 
+from .sequence_arguments import parse_prompts
 from .sequence_state import SequenceState, State
 
 NO_TOKENS = array("q")
-REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back")
 
 
 class Sequence:
@@ -210,7 +208,7 @@ class SequenceTable:
         if self.is_dynamic:
             each = [replace_fields(one, keywords) for one in params]
             ignored = [parse_ignored(one.ignore_tokens) for one in each]
-            prompts = _prompts(prompt, ignored, vocabulary)
+            prompts = parse_prompts(prompt, ignored, vocabulary)
             sequences = list(map(start_sequence, each, prompts, streams))
         else:
             shared = replace_fields(params, keywords)
@@ -222,7 +220,7 @@ class SequenceTable:
                     "seed for each)"
                 )
             ignored = [parse_ignored(shared.ignore_tokens)] * n_prompts
-            prompts = _prompts(prompt, ignored, vocabulary)
+            prompts = parse_prompts(prompt, ignored, vocabulary)
             first = start_sequence(shared, prompts[0])
             sequences = list(map(first._on_stream, streams, prompts))
         self._sequences = dict(enumerate(sequences))
@@ -359,87 +357,3 @@ class SequenceTable:
                 "(make it with Sampler([params]); a call can also leave out a row, with "
                 "sequences=[...])"
             )
-
-
-# ---------------------------------------------------------------- arguments
-
-
-def parse_id(number: Any) -> int:
-    """Check one number of a sequence."""
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-        raise TypeError(
-            f"`sequences` must be numbers of sequences, got {type(number).__name__} {number!r} "
-            "(an integer that add() returned, or a list of them)"
-        )
-    return int(number)
-
-
-def parse_ids(sequences: Any) -> tuple[int, ...] | None:
-    """Check one number of a sequence, or several; None, for all, is returned."""
-    if sequences is None:
-        return None
-    listed = sequences.tolist() if hasattr(sequences, "tolist") else sequences
-    ids = tuple(listed) if isinstance(listed, (list, tuple, range)) else (listed,)
-    return ids if set(map(type, ids)) <= {int} else tuple(map(parse_id, ids))
-
-
-def _prompts(prompt: Any, ignored: list[IgnoredTokens], vocabulary: int) -> list[array[int]]:
-    """Check the prompt of each sequence; one list of tokens is that of all."""
-    if is_nested(prompt):
-        return parse_token_lists("prompt", prompt, ignored, vocabulary)
-    one = () if prompt is None else prompt
-    # Each sequence may ignore other tokens.
-    each = {
-        skipped: parse_token_lists("prompt", one, [skipped], vocabulary)[0] for skipped in ignored
-    }
-    if not ignored:
-        parse_token_lists("prompt", one, [NONE_IGNORED], vocabulary)
-    return [array("q", each[skipped]) for skipped in ignored]
-
-
-def parse_token_lists(
-    name: str,
-    value: Any,
-    ignored: list[IgnoredTokens],
-    vocabulary: int,
-    *,
-    skip_marks: bool = False,
-) -> list[array[int]]:
-    """Check a list of tokens for each of some sequences; one token is a list of one.
-
-    `ignored` are the tokens that each of them ignores.
-
-    For one sequence, the list of tokens need not be in another list. With `skip_marks`, -1 is
-    dropped, which a marked row has instead of a token.
-    """
-    count = len(ignored)
-    if count == 1 and not is_nested(value):
-        return [_token_array(name, value, None, ignored[0], vocabulary, skip_marks)]
-    if not per_row(value):
-        raise TypeError(
-            f"`{name}` must be a list with an entry for each of the {count} sequences, got "
-            f"{type(value).__name__} (an entry is a token or a list of tokens)"
-        )
-    if len(value) != count:
-        raise ValueError(
-            f"`{name}` must have an entry for each of the {count} sequences, got {len(value)} "
-            "(an entry is a token or a list of tokens; sequences=[...] chooses sequences)"
-        )
-    return [
-        _token_array(name, one, row, skipped, vocabulary, skip_marks)
-        for row, (one, skipped) in enumerate(zip(value, ignored, strict=True))
-    ]
-
-
-def _token_array(
-    name: str,
-    value: Any,
-    row: int | None,
-    ignored: IgnoredTokens,
-    vocabulary: int,
-    skip_marks: bool,
-) -> array[int]:
-    tokens = token_list(
-        name, value, vocabulary, row, is_scalar_ok=True, skip_marks=skip_marks, ignored=ignored
-    )
-    return array("q", tokens.tobytes())

@@ -1,0 +1,97 @@
+"""Checks of what methods of a `Sampler` are given: numbers of sequences, and lists of tokens."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fastsample.inputs.tokens import is_nested, token_list
+from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens
+from fastsample.params.table import POSITION
+from fastsample.params.validation import per_row
+
+REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back")
+
+
+def parse_id(number: Any) -> int:
+    """Check one number of a sequence."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise TypeError(
+            f"`sequences` must be numbers of sequences, got {type(number).__name__} {number!r} "
+            "(an integer that add() returned, or a list of them)"
+        )
+    return int(number)
+
+
+def parse_ids(sequences: Any) -> tuple[int, ...] | None:
+    """Check one number of a sequence, or several; None, for all, is returned."""
+    if sequences is None:
+        return None
+    listed = sequences.tolist() if hasattr(sequences, "tolist") else sequences
+    ids = tuple(listed) if isinstance(listed, (list, tuple, range)) else (listed,)
+    return ids if set(map(type, ids)) <= {int} else tuple(map(parse_id, ids))
+
+
+def parse_prompts(prompt: Any, ignored: list[IgnoredTokens], vocabulary: int) -> list[array[int]]:
+    """Check the prompt of each sequence; one list of tokens is that of all."""
+    if is_nested(prompt):
+        return parse_token_lists("prompt", prompt, ignored, vocabulary)
+    one = () if prompt is None else prompt
+    # Each sequence may ignore other tokens.
+    each = {
+        skipped: parse_token_lists("prompt", one, [skipped], vocabulary)[0] for skipped in ignored
+    }
+    if not ignored:
+        parse_token_lists("prompt", one, [NONE_IGNORED], vocabulary)
+    return [array("q", each[skipped]) for skipped in ignored]
+
+
+def parse_token_lists(
+    name: str,
+    value: Any,
+    ignored: list[IgnoredTokens],
+    vocabulary: int,
+    *,
+    skip_marks: bool = False,
+) -> list[array[int]]:
+    """Check a list of tokens for each of some sequences; one token is a list of one.
+
+    `ignored` are the tokens that each of them ignores.
+
+    For one sequence, the list of tokens need not be in another list. With `skip_marks`, -1 is
+    dropped, which a marked row has instead of a token.
+    """
+    count = len(ignored)
+    if count == 1 and not is_nested(value):
+        return [_token_array(name, value, None, ignored[0], vocabulary, skip_marks)]
+    if not per_row(value):
+        raise TypeError(
+            f"`{name}` must be a list with an entry for each of the {count} sequences, got "
+            f"{type(value).__name__} (an entry is a token or a list of tokens)"
+        )
+    if len(value) != count:
+        raise ValueError(
+            f"`{name}` must have an entry for each of the {count} sequences, got {len(value)} "
+            "(an entry is a token or a list of tokens; sequences=[...] chooses sequences)"
+        )
+    return [
+        _token_array(name, one, row, skipped, vocabulary, skip_marks)
+        for row, (one, skipped) in enumerate(zip(value, ignored, strict=True))
+    ]
+
+
+def _token_array(
+    name: str,
+    value: Any,
+    row: int | None,
+    ignored: IgnoredTokens,
+    vocabulary: int,
+    skip_marks: bool,
+) -> array[int]:
+    tokens = token_list(
+        name, value, vocabulary, row, is_scalar_ok=True, skip_marks=skip_marks, ignored=ignored
+    )
+    return array("q", tokens.tobytes())
