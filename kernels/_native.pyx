@@ -234,7 +234,7 @@ def sample(request, out, isa=None, n_threads=None):
     cdef SampleOutput output = SampleOutput()
     cdef _Isa chosen = _chosen(isa)
     _hold_request(buffers, request, &inputs)
-    cdef uint8_t* status = _hold_output(buffers, out, inputs.batch, &output)
+    cdef uint8_t* status = _hold_output(buffers, out, inputs, &output)
     _sample(chosen.kernels, inputs.batch, inputs.processors, inputs.params, inputs.reduction,
             n_threads or 0, output, status)
 

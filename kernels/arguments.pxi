@@ -39,6 +39,8 @@ cdef extern from * nogil:
       int64_t columns;
       std::vector<int64_t> row_offsets;
       Lists bias;
+      int64_t given_count = 0;
+      std::vector<int64_t> given;  // given_count tokens for each row
     };
 
     // Rounds to nearest, ties to even, whatever mode the thread is in.
@@ -65,6 +67,8 @@ cdef extern from * nogil:
         int64_t columns
         vector[int64_t] row_offsets
         Lists bias
+        int64_t given_count
+        vector[int64_t] given
 
     float nearest_float(double number)
 
@@ -265,3 +269,62 @@ cdef bint _add_arrays(Buffers& buffers, tuple bias, Arguments& arguments) except
     cdef vector[int64_t] ascending = arguments.bias.tokens
     sort(ascending.begin(), ascending.end())
     return adjacent_find(ascending.begin(), ascending.end()) == ascending.end()
+
+
+# ---- tokens whose log-probabilities are returned ------------------------------------------------------
+
+cdef bint _find_given(Buffers& buffers, tokens, Arguments& arguments) except -1:
+    """One list for all rows, lists of one length for each, or an array of either form."""
+    cdef Array array
+    cdef bint is_shared
+    cdef int64_t b, i, rows = arguments.batch.rows
+    if type(tokens) is list:
+        is_shared = not tokens or type((<list>tokens)[0]) is not list
+        if not _add_lists([tokens] if is_shared else tokens, 1 if is_shared else rows, arguments):
+            return False
+    else:
+        if not _find_array(buffers, tokens, &array) or not 1 <= array.ndim <= 2:
+            return False
+        is_shared = array.ndim == 1
+        if not _add_integers(array, 1 if is_shared else rows, arguments):
+            return False
+    if is_shared:
+        for b in range(1, rows):
+            for i in range(arguments.given_count):
+                arguments.given.push_back(arguments.given[i])
+    return True
+
+
+cdef bint _add_lists(list lists, int64_t count, Arguments& arguments) except -1:
+    if <int64_t>len(lists) != count:
+        return False
+    if count:
+        arguments.given_count = len(lists[0])
+    for tokens in lists:
+        if type(tokens) is not list or <int64_t>len(tokens) != arguments.given_count:
+            return False
+        for token in <list>tokens:
+            if type(token) is not int or not -1 <= token < arguments.batch.vocabulary:
+                return False
+            arguments.given.push_back(token)
+    return True
+
+
+cdef bint _add_integers(Array array, int64_t count, Arguments& arguments) except -1:
+    if array.kind != INT64 and array.kind != INT32:
+        return False
+    cdef int64_t b, i, token
+    cdef int64_t stride = 0
+    if array.ndim == 2:
+        if array.shape[0] != count:
+            return False
+        stride, array.strides[0], array.shape[0] = array.strides[0], array.strides[1], array.shape[1]
+    arguments.given_count = array.shape[0]
+    for b in range(count):
+        for i in range(arguments.given_count):
+            token = _integer_at(array, i)
+            if not -1 <= token < arguments.batch.vocabulary:
+                return False
+            arguments.given.push_back(token)
+        array.data += stride
+    return True

@@ -7,8 +7,8 @@ cdef extern from * nogil:
     """
     // Buffers of Python's protocol and tensors of DLPack, released with the object; the GIL must be held then.
     struct Buffers {
-      Py_buffer held[17];  // as many as a SampleRequest and a SampleOutput have
-      fastsample::DLManagedTensorVersioned* tensors[6];  // as many as a call has arguments
+      Py_buffer held[20];  // as many as a SampleRequest and a SampleOutput have
+      fastsample::DLManagedTensorVersioned* tensors[7];  // as many as a call has arguments
       int count = 0;
       int tensor_count = 0;
       Buffers() = default;
@@ -29,10 +29,12 @@ cdef extern from * nogil:
       fastsample::LogitsProcessors processors = {};
       const fastsample::RowParams* params;
       fastsample::Reduction reduction;
+      int64_t given_count;  // of the caller's tokens
+      const int64_t* given;
     };
     """
     cppclass Buffers:
-        Py_buffer[17] held
+        Py_buffer[20] held
         DLManagedTensorVersioned** tensors
         int count
         int tensor_count
@@ -42,6 +44,8 @@ cdef extern from * nogil:
         LogitsProcessors processors
         const RowParams* params
         Reduction reduction
+        int64_t given_count
+        const int64_t* given
 
 
 cdef Py_buffer* _hold(Buffers& buffers, object array, int flags, Py_ssize_t itemsize, str name) except NULL:
@@ -79,7 +83,7 @@ cdef dict _REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
 
 
 cdef int _hold_request(Buffers& buffers, request, Inputs* inputs) except -1:
-    values, vocabulary, plan, processors, reduction = request
+    values, vocabulary, plan, processors, reduction, given = request
     dtype = _DTYPES.get(values.dtype.char)
     if dtype is None:
         raise ValueError(f"values must be float32, float16 or uint16, got {values.dtype}")
@@ -97,6 +101,12 @@ cdef int _hold_request(Buffers& buffers, request, Inputs* inputs) except -1:
         _hold_lists(buffers, bias, inputs.batch.rows, &inputs.processors.bias)
         _hold_lists(buffers, prompt, inputs.batch.rows, &inputs.processors.prompt)
         _hold_lists(buffers, output, inputs.batch.rows, &inputs.processors.output)
+    inputs.given_count = 0
+    inputs.given = NULL
+    if given is not None:
+        inputs.given_count = given.shape[1]
+        inputs.given = <const int64_t*>_hold_read(
+            buffers, given, 8, inputs.batch.rows * inputs.given_count, "logprob_tokens")
     return 0
 
 
@@ -145,37 +155,45 @@ cdef int _hold_lists(Buffers& buffers, lists, int64_t rows, TokenLists* target) 
 cdef dict _MODES = {"raw": 0, "tempered": 1, "processed": 2}
 
 
-cdef uint8_t* _hold_output(Buffers& buffers, output, const Batch& batch, SampleOutput* target) except? NULL:
+cdef uint8_t* _hold_output(Buffers& buffers, output, const Inputs& inputs, SampleOutput* target) except? NULL:
     """Acquire the arrays of a `SampleOutput`; returns the statuses."""
     tokens, status, kept_count, logprobs = output
     cdef Py_buffer* buffer = _hold(buffers, tokens, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, 8, "tokens")
-    if buffer.ndim != 2 or buffer.shape[0] != batch.rows:
+    cdef int64_t rows = inputs.batch.rows
+    if buffer.ndim != 2 or buffer.shape[0] != rows:
         raise ValueError("tokens must have shape (rows, draws)")
     target.tokens = <int64_t*>buffer.buf
     target.draws = buffer.shape[1]
     if kept_count is not None:
-        target.kept_counts = <int64_t*>_hold_write(buffers, kept_count, 8, batch.rows, "kept_count")
+        target.kept_counts = <int64_t*>_hold_write(buffers, kept_count, 8, rows, "kept_count")
     if logprobs is not None:
-        _hold_logprobs(buffers, logprobs, batch, target)
-    return <uint8_t*>_hold_write(buffers, status, 1, batch.rows, "status")
+        _hold_logprobs(buffers, logprobs, inputs, target)
+    return <uint8_t*>_hold_write(buffers, status, 1, rows, "status")
 
 
-cdef int _hold_logprobs(Buffers& buffers, result, const Batch& batch, SampleOutput* target) except -1:
-    modes, logprobs, ranks, top_tokens, top_logprobs = result
-    if top_tokens.shape[2] > batch.vocabulary:
+cdef int _hold_logprobs(Buffers& buffers, result, const Inputs& inputs, SampleOutput* target) except -1:
+    modes, logprobs, ranks, top_tokens, top_logprobs, given_logprobs, given_ranks = result
+    cdef int64_t draws = logprobs.shape[2], top_count = top_tokens.shape[2], rows = inputs.batch.rows
+    if draws and draws != target.draws:
+        raise ValueError(f"logprobs must be of all {target.draws} draws, or of none")
+    if top_count > inputs.batch.vocabulary:
         raise ValueError("top_tokens cannot hold more tokens than the vocabulary")
-    _add_modes(modes, top_tokens.shape[2], target)
-    cdef int64_t count = target.modes.size() * batch.rows
-    target.logprobs = <double*>_hold_write(buffers, logprobs, 8, count, "logprobs")
-    target.ranks = <int64_t*>_hold_write(buffers, ranks, 8, count, "ranks")
-    count *= target.top_count
+    _add_modes(modes, target)
+    cdef int64_t results = target.modes.size() * rows
+    target.logprob_draws, target.top_count = draws, top_count
+    target.given, target.given_count = inputs.given, inputs.given_count
+    target.logprobs = <double*>_hold_write(buffers, logprobs, 8, results * draws, "logprobs")
+    target.ranks = <int64_t*>_hold_write(buffers, ranks, 8, results * draws, "ranks")
+    cdef int64_t count = results * top_count
     target.top_tokens = <int64_t*>_hold_write(buffers, top_tokens, 8, count, "top_tokens")
     target.top_logprobs = <double*>_hold_write(buffers, top_logprobs, 8, count, "top_logprobs")
+    count = results * target.given_count
+    target.given_logprobs = <double*>_hold_write(buffers, given_logprobs, 8, count, "token_logprobs")
+    target.given_ranks = <int64_t*>_hold_write(buffers, given_ranks, 8, count, "token_ranks")
     return 0
 
 
-cdef int _add_modes(tuple modes, int64_t top_count, SampleOutput* target) except -1:
+cdef int _add_modes(tuple modes, SampleOutput* target) except -1:
     for mode in modes:
         target.modes.push_back(<LogprobsMode><int>_MODES[mode])
-    target.top_count = top_count
     return 0

@@ -33,8 +33,8 @@ cdef class Draw:
         self._result_type = result_type
 
     def __call__(self, logits, seed, position, stream, at=None, mask=None, bias=None, valid_vocab=None,
-                 logprobs=None, logprobs_mode="raw", kept_count=False, bint is_checked=False,
-                 bint is_tensor=False):
+                 logprobs=None, logprobs_mode="raw", kept_count=False, logprob_tokens=None,
+                 bint is_checked=False, bint is_tensor=False):
         """Draw, and return a `SampleResult`; or None."""
         cdef Buffers buffers
         cdef Arguments arguments
@@ -58,7 +58,8 @@ cdef class Draw:
                 and arguments.batch.rows == 1
                 and (mask is None or _find_mask(buffers, mask, arguments))
                 and (bias is None or _find_bias(buffers, bias, arguments))
-                and details.prepare(arguments, logprobs, logprobs_mode, kept_count, &output)):
+                and details.prepare(buffers, arguments, logprobs, logprobs_mode, kept_count, logprob_tokens,
+                                    &output)):
             return None
         _add_rows(shape, arguments)
         tokens = _new_array(shape, _INT64_ITEMS, arguments.is_torch, <void**>&output.tokens)

@@ -85,11 +85,16 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
         int64_t draws
         int64_t* kept_counts
         vector[LogprobsMode] modes
+        int64_t logprob_draws
         int64_t top_count
+        int64_t given_count
+        const int64_t* given
         double* logprobs
         int64_t* ranks
         int64_t* top_tokens
         double* top_logprobs
+        double* given_logprobs
+        int64_t* given_ranks
 
     cppclass KeptSets:
         vector[int64_t] tokens

@@ -10,15 +10,16 @@ def prepared(method):
 
 def _prepared_sample(method):
     def sample(self, logits, *, at=None, sequences=None, mask=None, bias=None, logprobs=None, logprobs_mode="raw",
-               kept_count=False, margin=False, on_invalid="raise"):
+               logprob_tokens=None, kept_count=False, margin=False, on_invalid="raise"):
         step = self._step
         if type(step) is Step and margin is False:
-            result = (<Step>step).sample(logits, at, sequences, mask, bias, logprobs, logprobs_mode, kept_count,
-                                         on_invalid)
+            result = (<Step>step).sample(logits, at, sequences, mask, bias, logprobs, logprobs_mode, logprob_tokens,
+                                         kept_count, on_invalid)
             if result is not None:
                 return result
         return method(self, logits, at=at, sequences=sequences, mask=mask, bias=bias, logprobs=logprobs,
-                      logprobs_mode=logprobs_mode, kept_count=kept_count, margin=margin, on_invalid=on_invalid)
+                      logprobs_mode=logprobs_mode, logprob_tokens=logprob_tokens, kept_count=kept_count,
+                      margin=margin, on_invalid=on_invalid)
     return sample
 
 

@@ -99,10 +99,12 @@ cdef class _Details:
     cdef object ranks
     cdef object top_tokens
     cdef object top_logprobs
+    cdef object token_logprobs
+    cdef object token_ranks
     cdef object kept_count
 
-    cdef bint prepare(self, const Arguments& arguments, logprobs, logprobs_mode, kept_count,
-                      SampleOutput* output) except -1:
+    cdef bint prepare(self, Buffers& buffers, Arguments& arguments, logprobs, logprobs_mode, kept_count,
+                      logprob_tokens, SampleOutput* output) except -1:
         """Allocate the arrays; False for arguments that are not plain."""
         cdef bint is_torch = arguments.is_torch
         cdef Shape shape
@@ -118,15 +120,24 @@ cdef class _Details:
             self.kept_count = _new_array(shape, _INT64_ITEMS, is_torch, <void**>&output.kept_counts)
         elif kept_count is not False:
             return False
-        if logprobs is None:
+        if logprobs is None and logprob_tokens is None:
             return True
-        if type(logprobs) is not int or not 0 <= logprobs <= arguments.batch.vocabulary:
-            return False
-        _add_modes(modes, logprobs, output)
+        _add_modes(modes, output)
         if type(logprobs_mode) is tuple:
             shape = Shape()
             shape.add_axis(len(modes))
             _add_rows(shape, arguments)
+        if logprobs is not None and not self.prepare_drawn(shape, arguments, logprobs, output):
+            return False
+        return logprob_tokens is None or self.prepare_given(buffers, shape, arguments, logprob_tokens, output)
+
+    cdef bint prepare_drawn(self, Shape shape, const Arguments& arguments, logprobs,
+                            SampleOutput* output) except -1:
+        """Allocate those of the draw and of the top tokens."""
+        cdef bint is_torch = arguments.is_torch
+        if type(logprobs) is not int or not 0 <= logprobs <= arguments.batch.vocabulary:
+            return False
+        output.logprob_draws, output.top_count = 1, logprobs
         self.logprobs = _new_array(shape, _FLOAT64_ITEMS, is_torch, <void**>&output.logprobs)
         self.ranks = _new_array(shape, _INT64_ITEMS, is_torch, <void**>&output.ranks)
         shape.add_axis(output.top_count)
@@ -134,10 +145,22 @@ cdef class _Details:
         self.top_logprobs = _new_array(shape, _FLOAT64_ITEMS, is_torch, <void**>&output.top_logprobs)
         return True
 
+    cdef bint prepare_given(self, Buffers& buffers, Shape shape, Arguments& arguments, logprob_tokens,
+                            SampleOutput* output) except -1:
+        """Allocate those of the caller's tokens."""
+        cdef bint is_torch = arguments.is_torch
+        if not _find_given(buffers, logprob_tokens, arguments):
+            return False
+        output.given, output.given_count = arguments.given.data(), arguments.given_count
+        shape.add_axis(output.given_count)
+        self.token_logprobs = _new_array(shape, _FLOAT64_ITEMS, is_torch, <void**>&output.given_logprobs)
+        self.token_ranks = _new_array(shape, _INT64_ITEMS, is_torch, <void**>&output.given_ranks)
+        return True
+
     cdef object result(self, result_type, tokens, status, seed):
         """Make the `SampleResult`."""
         return result_type(tokens, self.logprobs, self.ranks, self.top_tokens, self.top_logprobs,
-                           self.kept_count, None, status, seed)
+                           self.token_logprobs, self.token_ranks, self.kept_count, None, status, seed)
 
 
 # ---- time -------------------------------------------------------------------------------------------

@@ -141,8 +141,8 @@ cdef class Step:
         self._record(started)
         return result
 
-    cpdef object sample(self, logits, at, sequences, mask, bias, logprobs, logprobs_mode, kept_count, on_invalid,
-                        int64_t started=0, bint is_checked=False, bint is_tensor=False):
+    cpdef object sample(self, logits, at, sequences, mask, bias, logprobs, logprobs_mode, logprob_tokens, kept_count,
+                        on_invalid, int64_t started=0, bint is_checked=False, bint is_tensor=False):
         """Draw likewise, and return a `SampleResult` without margins."""
         if self._latency_sums and not started:
             started = <int64_t>_perf_counter_ns()
@@ -153,7 +153,8 @@ cdef class Step:
         if type(on_invalid) is not str or (on_invalid != "raise" and on_invalid != "mark"):
             return None
         if not (self._find(buffers, logits, at, mask, bias, is_checked, is_tensor, arguments)
-                and details.prepare(arguments, logprobs, logprobs_mode, kept_count, &output)
+                and details.prepare(buffers, arguments, logprobs, logprobs_mode, kept_count, logprob_tokens,
+                                    &output)
                 and self._draw(buffers, sequences, on_invalid == "mark", arguments, output)):
             return None
         cdef Shape shape

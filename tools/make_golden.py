@@ -209,8 +209,8 @@ def solve_request(question: dict[str, Any]) -> dict[str, Any]:
         "tokens": draws.tokens[0].tolist(),
         "kept": len(kept.tokens),
         "kept_sha256": sha256(kept.tokens, kept.masses, kept.logits),
-        "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()],
-        "ranks": out.logprobs.ranks[:, 0].tolist(),
+        "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0, 0].tolist()],
+        "ranks": out.logprobs.ranks[:, 0, 0].tolist(),
         "top_tokens": out.logprobs.top_tokens[:, 0].tolist(),
         "top_logprobs": [
             [x.hex() for x in form] for form in out.logprobs.top_logprobs[:, 0].tolist()
@@ -282,7 +282,7 @@ def solve_fixed(question: dict[str, Any]) -> dict[str, Any]:
         "status": int(draws.status[0]),
         "tokens": draws.tokens[0].tolist(),
         "kept": int(draws.kept_count[0]),
-        "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()],
+        "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0, 0].tolist()],
         "logprobs_sha256": sha256_of_logprobs(out),
         "softmax": softmax_of(row, request.plan["temperature"][0], "fixed"),
     }

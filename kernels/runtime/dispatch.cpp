@@ -120,16 +120,42 @@ Logits row_of(const Batch& batch, int64_t row) {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
+// Where the results of a row are written in each mode: as many of `logprobs` as there are modes.
+RowOutput output_of_row(const SampleOutput& out, int64_t rows, int64_t row, LogprobResult* logprobs) {
+  int64_t count = 0;
+  for (const LogprobsMode mode : out.modes) {
+    const int64_t at = count * rows + row;
+    logprobs[count++] = {mode,
+                         out.logprobs + at * out.logprob_draws,
+                         out.ranks + at * out.logprob_draws,
+                         out.top_tokens + at * out.top_count,
+                         out.top_logprobs + at * out.top_count,
+                         out.given_logprobs + at * out.given_count,
+                         out.given_ranks + at * out.given_count};
+  }
+  return {out.tokens + row * out.draws,
+          out.draws,
+          out.kept_counts ? out.kept_counts + row : nullptr,
+          logprobs,
+          count,
+          out.logprob_draws,
+          out.top_count,
+          out.given + row * out.given_count,
+          out.given_count};
+}
+
 // The output of a row without a token.
-void write_empty(const SampleOutput& out, int64_t rows, int64_t row) {
-  std::fill_n(out.tokens + row * out.draws, out.draws, -1);
-  if (out.kept_counts) out.kept_counts[row] = 0;
-  for (size_t mode = 0; mode < out.modes.size(); ++mode) {
-    const int64_t at = static_cast<int64_t>(mode) * rows + row;
-    out.logprobs[at] = kNaN;
-    out.ranks[at] = 0;
-    std::fill_n(out.top_tokens + at * out.top_count, out.top_count, -1);
-    std::fill_n(out.top_logprobs + at * out.top_count, out.top_count, kNaN);
+void write_empty(const RowOutput& out) {
+  std::fill_n(out.tokens, out.draws, -1);
+  if (out.kept_count) *out.kept_count = 0;
+  for (int64_t mode = 0; mode < out.mode_count; ++mode) {
+    const LogprobResult& result = out.logprobs[mode];
+    std::fill_n(result.logprobs, out.logprob_draws, kNaN);
+    std::fill_n(result.ranks, out.logprob_draws, 0);
+    std::fill_n(result.top_tokens, out.top_count, -1);
+    std::fill_n(result.top_logprobs, out.top_count, kNaN);
+    std::fill_n(result.given_logprobs, out.given_count, kNaN);
+    std::fill_n(result.given_ranks, out.given_count, 0);
   }
 }
 
@@ -139,21 +165,10 @@ void sample_rows(const Kernels& kernels, const Batch& batch, const LogitsProcess
                  const RowParams* params, Reduction reduction, int threads, const SampleOutput& out,
                  uint8_t* status) {
   auto sample_row = [&](int64_t row) {
-    write_empty(out, batch.rows, row);
-    if (status[row] != kOk) return;
     LogprobResult logprobs[3];
-    int64_t count = 0;
-    for (const LogprobsMode mode : out.modes) {
-      const int64_t at = count * batch.rows + row;
-      logprobs[count++] = {mode, out.logprobs + at, out.ranks + at, out.top_tokens + at * out.top_count,
-                           out.top_logprobs + at * out.top_count};
-    }
-    const RowOutput row_out = {out.tokens + row * out.draws,
-                               out.draws,
-                               out.kept_counts ? out.kept_counts + row : nullptr,
-                               logprobs,
-                               count,
-                               out.top_count};
+    const RowOutput row_out = output_of_row(out, batch.rows, row, logprobs);
+    write_empty(row_out);
+    if (status[row] != kOk) return;
     const RowProcessors edits = processor_builder.build(processors, row, batch.vocabulary, params[row]);
     const auto sample_with = [&](Workspace& work) {
       return kernels.sample(row_of(batch, row), edits, params[row], reduction, work, row_out);

@@ -41,11 +41,16 @@ struct SampleOutput {
   int64_t draws;
   int64_t* kept_counts;  // (rows), or null
   std::vector<LogprobsMode> modes;
+  int64_t logprob_draws;  // how many of each row's draws have log-probabilities: all, or 0
   int64_t top_count;
-  double* logprobs;      // (modes, rows)
-  int64_t* ranks;        // (modes, rows)
-  int64_t* top_tokens;   // (modes, rows, top_count)
-  double* top_logprobs;  // (modes, rows, top_count)
+  int64_t given_count;
+  const int64_t* given;    // (rows, given_count): the caller's tokens, -1 for none
+  double* logprobs;        // (modes, rows, logprob_draws)
+  int64_t* ranks;          // (modes, rows, logprob_draws)
+  int64_t* top_tokens;     // (modes, rows, top_count)
+  double* top_logprobs;    // (modes, rows, top_count)
+  double* given_logprobs;  // (modes, rows, given_count)
+  int64_t* given_ranks;    // (modes, rows, given_count)
 };
 
 // In all of these, `threads` 0 chooses by rows and vocabulary, and a row whose status is not kOk on entry is

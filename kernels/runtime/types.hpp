@@ -128,10 +128,12 @@ enum LogprobsMode : int32_t { kRaw = 0, kTempered = 1, kProcessed = 2 };
 // Where the log-probabilities of one mode are written.
 struct LogprobResult {
   LogprobsMode mode;
-  double* logprob;  // of the drawn token
-  int64_t* rank;  // of the drawn token
+  double* logprobs;  // of the draws: logprob_draws of them
+  int64_t* ranks;  // of the draws
   int64_t* top_tokens;  // top_count of them
   double* top_logprobs;  // of the top tokens
+  double* given_logprobs;  // of the given tokens: given_count of them
+  int64_t* given_ranks;  // of the given tokens
 };
 
 // Where the results of one row are written.
@@ -141,7 +143,10 @@ struct RowOutput {
   int64_t* kept_count;  // or null
   const LogprobResult* logprobs;
   int64_t mode_count;
+  int64_t logprob_draws;  // how many of the draws have log-probabilities
   int64_t top_count;
+  const int64_t* given;  // the caller's tokens, given_count of them; what is no token of the row has none
+  int64_t given_count;
 };
 
 // How the first pass reads a row: four parts of it in turn, so that processors fetch ahead in each of them by

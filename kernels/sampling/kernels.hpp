@@ -63,10 +63,9 @@ inline Distribution kept_distribution(const KeptSet& kept) {
 
 // Writes the modes that are of the row after section 2 (tempered, processed), or those of the row before it (raw).
 // `processed` is null where no mode is of it.
-inline void write_row_modes(const Row& row, Workspace& work, float top, int64_t token, const RowParams& params,
+inline void write_row_modes(const Row& row, Workspace& work, float top, const RowParams& params,
                             Reduction reduction, const Distribution* processed, bool raw,
                             const RowOutput& out) {
-  const uint64_t drawn = sort_key(row.logit(token), token);
   bool listed = false;
   for (int64_t i = 0; i < out.mode_count; ++i) {
     const LogprobResult& result = out.logprobs[i];
@@ -74,9 +73,9 @@ inline void write_row_modes(const Row& row, Workspace& work, float top, int64_t 
     if (!listed && out.top_count > 0) list_top_keys(row, work, top, out.top_count);
     listed = true;
     const bool by_mass = result.mode == kProcessed || (result.mode == kTempered && is_greedy(params));
-    write_logprobs(
+    write_mode(
         by_mass ? *processed : row_distribution(row, work, top, raw ? 1.0 : params.temperature, reduction),
-        work, drawn, out.top_count, result);
+        work, out, result);
   }
 }
 
@@ -87,17 +86,14 @@ inline bool wants(const RowOutput& out, bool raw) {
   return false;
 }
 
-// A row that is valid after its mask may be invalid before it: then it has no raw distribution.
+// A row that is valid after its mask may be invalid before it: then it has no raw distribution, and the output
+// stays as it is for a row without a token.
 inline void write_raw_modes(const Logits& logits, const RowParams& params, Reduction reduction, Workspace& work,
                             const Distribution* processed, const RowOutput& out) {
   const Row row(logits, {});
   float top;
   if (scan_row(row, params, out.top_count, false, work, &top) == kOk) {
-    write_row_modes(row, work, top, out.tokens[0], params, reduction, processed, true, out);
-    return;
-  }
-  for (int64_t i = 0; i < out.mode_count; ++i) {
-    if (out.logprobs[i].mode == kRaw) write_nan_logprobs(out.top_count, out.logprobs[i]);
+    write_row_modes(row, work, top, params, reduction, processed, true, out);
   }
 }
 
@@ -106,13 +102,13 @@ inline void write_modes(const Logits& logits, const RowParams& params, const Kep
   const Row& row = kept.row;
   Workspace& work = kept.work;
   if (wants(out, false)) {
-    write_row_modes(row, work, top, out.tokens[0], params, kept.reduction, processed, false, out);
+    write_row_modes(row, work, top, params, kept.reduction, processed, false, out);
   }
   if (!wants(out, true)) return;
   if (row.has_processors()) {
     write_raw_modes(logits, params, kept.reduction, work, processed, out);
   } else {
-    write_row_modes(row, work, top, out.tokens[0], params, kept.reduction, processed, true, out);
+    write_row_modes(row, work, top, params, kept.reduction, processed, true, out);
   }
 }
 

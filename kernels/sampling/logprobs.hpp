@@ -79,22 +79,30 @@ inline void list_top_keys(const Row& row, Workspace& work, float top, int64_t co
   for (; found < count; ++found) work.keys[found] = sort_key(-kInfinity, found);
 }
 
-inline void write_logprobs(const Distribution& distribution, const Workspace& work, uint64_t drawn,
-                           int64_t top_count, const LogprobResult& result) {
-  *result.logprob = logprob(distribution, drawn);
-  *result.rank = count_from(distribution.row, work.block_max, drawn);
-  for (int64_t i = 0; i < top_count; ++i) {
-    result.top_tokens[i] = token_of(work.keys[i]);
-    result.top_logprobs[i] = logprob(distribution, work.keys[i]);
+// Writes log-probabilities and ranks of some tokens; nan and rank 0 for what is no token of the row.
+inline void write_tokens(const Distribution& distribution, const Workspace& work, const int64_t* tokens,
+                         int64_t count, double* logprobs, int64_t* ranks) {
+  const Row& row = distribution.row;
+  for (int64_t i = 0; i < count; ++i) {
+    if (tokens[i] < 0 || tokens[i] >= row.vocabulary()) {
+      logprobs[i] = kNaN;
+      ranks[i] = 0;
+      continue;
+    }
+    const uint64_t key = sort_key(row.logit(tokens[i]), tokens[i]);
+    logprobs[i] = logprob(distribution, key);
+    ranks[i] = count_from(row, work.block_max, key);
   }
 }
 
-inline void write_nan_logprobs(int64_t top_count, const LogprobResult& result) {
-  *result.logprob = kNaN;
-  *result.rank = 0;
-  for (int64_t i = 0; i < top_count; ++i) {
-    result.top_tokens[i] = -1;
-    result.top_logprobs[i] = kNaN;
+// Writes what one mode has of the draws, the given tokens and the top tokens, whose keys are in work.keys.
+inline void write_mode(const Distribution& distribution, const Workspace& work, const RowOutput& out,
+                       const LogprobResult& result) {
+  write_tokens(distribution, work, out.tokens, out.logprob_draws, result.logprobs, result.ranks);
+  write_tokens(distribution, work, out.given, out.given_count, result.given_logprobs, result.given_ranks);
+  for (int64_t i = 0; i < out.top_count; ++i) {
+    result.top_tokens[i] = token_of(work.keys[i]);
+    result.top_logprobs[i] = logprob(distribution, work.keys[i]);
   }
 }
 

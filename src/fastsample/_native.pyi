@@ -55,6 +55,7 @@ class Draw:
         logprobs: Any = None,
         logprobs_mode: Any = "raw",
         kept_count: Any = False,
+        logprob_tokens: Any = None,
         is_checked: bool = False,
         is_tensor: bool = False,
     ) -> Any: ...

@@ -180,7 +180,7 @@ ODD: dict[str, dict[str, Any]] = {
 @each("name", ODD)
 def test_odd_arguments_are_declined_and_change_nothing(native_engine: Engine, name: str) -> None:
     sampler, twin = pair(native_engine, STEPS[0])
-    step, details = step_of(sampler), (3, "raw", True, "raise")
+    step, details = step_of(sampler), (3, "raw", None, True, "raise")
     arguments = {"at": None, "sequences": None, "mask": None, "bias": None, **ODD[name]}
     assert prepared_tokens(sampler, STEPS[1], **arguments) is None
     assert step.sample(STEPS[1], *arguments.values(), *details) is None
@@ -189,20 +189,36 @@ def test_odd_arguments_are_declined_and_change_nothing(native_engine: Engine, na
 
 
 ODD_DETAILS: list[tuple[Any, ...]] = [
-    (201, "raw", False, "raise"),
-    (-1, "raw", False, "raise"),
-    (True, "raw", False, "raise"),
-    (np.int64(3), "raw", False, "raise"),
-    (3, "cooked", False, "raise"),
-    (None, "cooked", False, "raise"),
-    (3, ("raw", "raw"), False, "raise"),
-    (3, (), False, "raise"),
-    (3, ["raw"], False, "raise"),
-    (3, ("raw", 1), False, "raise"),
-    (3, "raw", np.True_, "raise"),
-    (3, "raw", 1, "raise"),
-    (3, "raw", False, "ignore"),
-    (3, "raw", False, None),
+    (201, "raw", None, False, "raise"),
+    (-1, "raw", None, False, "raise"),
+    (True, "raw", None, False, "raise"),
+    (np.int64(3), "raw", None, False, "raise"),
+    (3, "cooked", None, False, "raise"),
+    (None, "cooked", None, False, "raise"),
+    (3, ("raw", "raw"), None, False, "raise"),
+    (3, (), None, False, "raise"),
+    (3, ["raw"], None, False, "raise"),
+    (3, ("raw", 1), None, False, "raise"),
+    (3, "raw", None, np.True_, "raise"),
+    (3, "raw", None, 1, "raise"),
+    (3, "raw", None, False, "ignore"),
+    (3, "raw", None, False, None),
+    (3, "raw", (1, 2), False, "raise"),
+    (3, "raw", [200], False, "raise"),
+    (3, "raw", [-2], False, "raise"),
+    (3, "raw", [True], False, "raise"),
+    (3, "raw", [2**70], False, "raise"),
+    (3, "raw", [None, [1]], False, "raise"),
+    (3, "raw", [[1], [1], [1]], False, "raise"),
+    (3, "raw", [[1], [1], [1], [1, 2]], False, "raise"),
+    (3, "raw", [[1], [1], [1], 1], False, "raise"),
+    (None, "raw", 5, False, "raise"),
+    (None, "raw", "yes", False, "raise"),
+    (None, "raw", np.array([1.0]), False, "raise"),
+    (None, "raw", np.array([[200]] * 4), False, "raise"),
+    (None, "raw", np.array([[1]] * 3), False, "raise"),
+    (None, "raw", np.array(1), False, "raise"),
+    (None, "raw", np.zeros((4, 1, 1), np.int64), False, "raise"),
 ]
 
 
@@ -238,6 +254,7 @@ def test_arguments_of_prepared_calls(native_engine: Engine, name: str) -> None:
         arguments = {"logits": STEPS[1], **PREPARED[name]}
         assert equal_answers(sampler(**arguments), twin(**arguments))
         details = {"logprobs": 3, "logprobs_mode": ("processed", "raw"), "kept_count": True}
+        details["logprob_tokens"] = [[1, -1], [99, 3], [0, 0], [5, 6]]
         prepared, general = (one.sample(**arguments, **details) for one in (sampler, twin))
         for field in prepared.__slots__:
             assert equal_answers(getattr(prepared, field), getattr(general, field)), field

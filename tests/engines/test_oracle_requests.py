@@ -1,7 +1,7 @@
 """Oracle tests of requests: native and numba == reference in every field, bit for bit.
 
 Requests mix what `test_oracle` does not have: dtypes, strides, masks, bias, penalties, stages in
-any order, log-probabilities, several draws. A case is one draw, or one row with log-probabilities.
+any order, log-probabilities of draws, top tokens and given tokens, several draws. A case is a draw.
 Native is compared on every case, and Numba on a share of them: see `CoverageCounter`.
 """
 
@@ -154,7 +154,7 @@ def test_raw_alone_is_silent_where_a_mask_hides_what_is_invalid(engine: Engine):
     assert out.kept_count.tolist() == [3]
     assert np.isnan(out.logprobs.logprobs[0]).all()
     assert np.isnan(out.logprobs.top_logprobs[0]).all()
-    assert out.logprobs.ranks[0].tolist() == [0]
+    assert out.logprobs.ranks[0].tolist() == [[0]]
     assert out.logprobs.top_tokens[0].tolist() == [[-1, -1, -1, -1]]
     for form in (1, 2):
         assert out.logprobs.top_tokens[form].tolist() == [[2, 4, 0, 1]]
@@ -196,7 +196,7 @@ def test_a_row_with_a_status_on_input_is_skipped(engine: Engine):
     assert out.tokens[0].tolist() == [-1]
     assert out.tokens[1, 0] >= 0
     assert out.kept_count.tolist() == [0, 5]
-    assert out.logprobs.ranks[:, 0].tolist() == [0, 0, 0]
+    assert out.logprobs.ranks[:, 0, 0].tolist() == [0, 0, 0]
     assert np.isnan(out.logprobs.logprobs[:, 0]).all()
 
 

@@ -141,7 +141,7 @@ def logprobs(engine: Engine, row: np.ndarray, form: str, **settings: Any) -> np.
     out = engine.run(request, make_output(1, modes=(form,), top_count=len(row)))
     by_token = np.empty(len(row))
     by_token[out.logprobs.top_tokens[0, 0]] = out.logprobs.top_logprobs[0, 0]
-    assert out.logprobs.logprobs[0, 0] == by_token[out.tokens[0, 0]]
+    assert out.logprobs.logprobs[0, 0, 0] == by_token[out.tokens[0, 0]]
     return by_token
 
 
@@ -199,5 +199,5 @@ def test_rank_is_by_the_order_of_the_form(engine: Engine):
     request = make_request(row, make_plan(1, temperature=0.0), bias=csr([[2]], [np.float32([9])]))
     out = engine.run(request, make_output(1, modes=("raw", "processed"), top_count=4))
     assert out.tokens.tolist() == [[2]]
-    assert out.logprobs.ranks[:, 0].tolist() == [3, 1]
+    assert out.logprobs.ranks[:, 0, 0].tolist() == [3, 1]
     assert out.logprobs.top_tokens[:, 0].tolist() == [[0, 1, 2, 3], [2, 0, 1, 3]]

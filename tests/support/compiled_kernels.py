@@ -111,8 +111,6 @@ def draws(dtypes: list[str], vocabulary: int, top_ks: list[int]) -> Launches:
                     ops=(1, 2, 3, 4, 5, 6),
                     draws=n_draws,
                     method=DrawMethod.INVERSE,
-                    modes=(),
-                    top_count=0,
                 )
                 for method in (DrawMethod.INVERSE, DrawMethod.RACE):
                     batch.sample(request._replace(method=method))

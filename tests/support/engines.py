@@ -106,13 +106,14 @@ def make_request(
     plan: np.ndarray,
     vocabulary: int | None = None,
     reduction: str = "exact",
+    logprob_tokens: np.ndarray | None = None,
     **lists: Any,
 ) -> SampleRequest:
     """A request; `lists` are the fields of its processors."""
     fields = {"mask": None, "bias": None, "prompt": None, "output": None, **lists}
     processors = LogitsProcessors(**fields) if lists else None
     columns = values.shape[1] if vocabulary is None else vocabulary
-    return SampleRequest(values, columns, plan, processors, reduction)
+    return SampleRequest(values, columns, plan, processors, reduction, logprob_tokens)
 
 
 def csr(lists: list[Any], values: list[Any] | None = None) -> TokenLists:
@@ -133,29 +134,33 @@ def row_of_csr(lists: TokenLists | None, b: int) -> TokenLists | None:
 
 def row_of_request(request: SampleRequest, b: int) -> SampleRequest:
     """The request of one of its rows alone."""
-    values, vocabulary, plan, processors, reduction = request
+    values, vocabulary, plan, processors, reduction, given = request
     if processors is not None:
         mask, *lists = processors
         if mask is not None and len(mask) > 1:
             mask = mask[b : b + 1].copy()
         processors = LogitsProcessors(mask, *(row_of_csr(one, b) for one in lists))
-    return SampleRequest(
-        values[b : b + 1], vocabulary, plan[b : b + 1].copy(), processors, reduction
-    )
+    row = slice(b, b + 1)
+    given = None if given is None else given[row].copy()
+    return SampleRequest(values[row], vocabulary, plan[row].copy(), processors, reduction, given)
 
 
 def make_output(
-    n_rows: int, draws: int = 1, modes: tuple[str, ...] = (), top_count: int = 0
+    n_rows: int,
+    draws: int = 1,
+    modes: tuple[str, ...] = (),
+    top_count: int = 0,
+    token_count: int = 0,
+    has_draws: bool = True,
 ) -> SampleOutput:
-    """Buffers for an engine's output, filled with values that no engine writes."""
-    shape = (len(modes), n_rows)
-    result = LogprobResult(
-        modes=modes,
-        logprobs=np.full(shape, 7.0),
-        ranks=np.full(shape, -7, dtype=np.int64),
-        top_tokens=np.full((*shape, top_count), -7, dtype=np.int64),
-        top_logprobs=np.full((*shape, top_count), 7.0),
-    )
+    """Buffers for an engine's output, filled with values that no engine writes.
+
+    Without `has_draws`, none for the log-probabilities of the draws.
+    """
+    logprob_draws = draws if has_draws else 0
+    result = LogprobResult.empty(modes, n_rows, logprob_draws, top_count, token_count)
+    for array in result[1:]:
+        array[:] = 7 if array.dtype == np.float64 else -7
     return SampleOutput(
         tokens=np.full((n_rows, draws), -7, dtype=np.int64),
         status=np.zeros(n_rows, dtype=np.uint8),

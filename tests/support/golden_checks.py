@@ -109,8 +109,8 @@ def check_request_logprobs(engine: Engine, path: Path = EXACT) -> None:
     for case in requests(path):
         out = engine.run(make_golden_request(case), make_output(1, modes=MODES, top_count=5))
         found = {
-            "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()],
-            "ranks": out.logprobs.ranks[:, 0].tolist(),
+            "logprobs": [value.hex() for value in out.logprobs.logprobs[:, 0, 0].tolist()],
+            "ranks": out.logprobs.ranks[:, 0, 0].tolist(),
             "top_tokens": out.logprobs.top_tokens[:, 0].tolist(),
             "top_logprobs": [
                 [x.hex() for x in form] for form in out.logprobs.top_logprobs[:, 0].tolist()
@@ -136,7 +136,7 @@ def check_fixed_logprobs(engine: Engine) -> None:
     for case in requests(FIXED):
         wanted = make_output(1, modes=MODES, top_count=top_count_of(case["vocabulary"]))
         out = engine.run(make_golden_request(case, "fixed"), wanted)
-        assert [value.hex() for value in out.logprobs.logprobs[:, 0].tolist()] == case[
+        assert [value.hex() for value in out.logprobs.logprobs[:, 0, 0].tolist()] == case[
             "logprobs"
         ], case
         assert sha256_of_logprobs(out) == case["logprobs_sha256"], case

@@ -24,17 +24,27 @@ def some_racers(rng: Rng) -> list[Engine]:
 
 
 def random_answer_shape(rng: np.random.Generator, vocabulary: int) -> dict[str, Any]:
-    """Several draws, or one and its log-probabilities."""
+    """One draw or several, and log-probabilities, if any, with or without those of the draws."""
     forms = random_forms(rng)
+    draws = int(rng.integers(1, 9)) if not forms or rng.random() < 0.3 else 1
     if not forms:
-        return {"draws": int(rng.integers(1, 9))}
-    return {"modes": forms, "top_count": random_top_count(rng, vocabulary)}
+        return {"draws": draws}
+    top_count = random_top_count(rng, vocabulary)
+    return {
+        "draws": draws,
+        "modes": forms,
+        "top_count": top_count,
+        "has_draws": bool(top_count or rng.random() < 0.8),
+    }
 
 
 def answer(
     engine: Engine, request: Any, status: np.ndarray, n_threads: int = 1, **shape: Any
 ) -> SampleOutput:
     """What an engine writes for a request; `shape` as `make_output` takes it."""
+    given = request.logprob_tokens
+    if given is not None and shape.get("modes"):
+        shape["token_count"] = given.shape[1]
     out = make_output(len(request.values), **shape)
     out.status[:] = status
     return engine.run(request, out, n_threads)

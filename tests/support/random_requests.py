@@ -206,7 +206,16 @@ def random_request(rng: Rng, n_rows: int, columns: int, reduction: str = "exact"
     values.flags.writeable = False
     lists = random_lists(rng, n_rows, vocabulary, columns) if rng.random() < 0.7 else {}
     plan = random_plan(rng, n_rows, vocabulary)
-    return make_request(values, plan, vocabulary, reduction, **lists)
+    given = random_given(rng, n_rows, vocabulary)
+    return make_request(values, plan, vocabulary, reduction, given, **lists)
+
+
+def random_given(rng: Rng, n_rows: int, vocabulary: int) -> np.ndarray | None:
+    """Tokens whose log-probabilities are wanted: -1 and the same ones more than once among them."""
+    if rng.random() < 0.5:
+        return None
+    count = int(pick(rng, (0, 1, 3, 20)))
+    return rng.integers(-1 if rng.random() < 0.5 else 0, vocabulary, (n_rows, count))
 
 
 def random_forms(rng: Rng) -> tuple[str, ...]:

@@ -191,6 +191,12 @@ class Schedule:
             details["logprobs"] = int(rng.integers(0, 7))
             modes = tuple(rng.permutation(MODES)[: rng.integers(1, 4)].tolist())
             details["logprobs_mode"] = pick(rng, (*MODES, modes))
+        if rng.random() < 0.4:
+            count = int(rng.integers(0, 4))
+            tokens = rng.integers(-1, self.vocabulary, count)
+            forms = [list, tuple, np.array, lambda one: np.array(one, np.int32)]
+            forms += [] if torch is None else [torch.tensor]
+            details["logprob_tokens"] = pick(rng, forms)(tokens.tolist())
         if rng.random() < 0.05:
             details["margin"] = True
         if rng.random() < 0.5:

@@ -22,6 +22,8 @@ struct Header {
   int64_t draws;
   int64_t modes;
   int64_t top_count;
+  int64_t logprob_draws;
+  int64_t given_count;
   int64_t mask_stride;
   int64_t mask_count;
   int64_t mask_is_bits;
@@ -71,6 +73,7 @@ struct Request {
   Lists bias;
   Lists prompt;
   Lists output;
+  Array given;
 };
 
 size_t size_of(int64_t count) { return static_cast<size_t>(count); }
@@ -78,14 +81,17 @@ size_t size_of(int64_t count) { return static_cast<size_t>(count); }
 Reduction reduction_of(const Header& header) { return static_cast<Reduction>(header.reduction); }
 
 void sample(const Kernels& kernels, const Header& header, const Batch& batch, const LogitsProcessors& all,
-            const RowParams* params, std::vector<uint8_t>& status) {
+            const RowParams* params, const int64_t* given, std::vector<uint8_t>& status) {
   const int64_t results = header.modes * header.rows;
+  const size_t drawn = size_of(results * header.logprob_draws), top = size_of(results * header.top_count);
+  const size_t chosen = size_of(results * header.given_count);
   std::vector<int64_t> tokens(size_of(header.rows * header.draws)), kept(size_of(header.rows));
-  std::vector<double> logprobs(size_of(results)), top_logprobs(size_of(results * header.top_count));
-  std::vector<int64_t> ranks(size_of(results)), top_tokens(size_of(results * header.top_count));
-  SampleOutput out = {tokens.data(),      header.draws,    kept.data(),  {},
-                      header.top_count,   logprobs.data(), ranks.data(), top_tokens.data(),
-                      top_logprobs.data()};
+  std::vector<double> logprobs(drawn), top_logprobs(top), given_logprobs(chosen);
+  std::vector<int64_t> ranks(drawn), top_tokens(top), given_ranks(chosen);
+  SampleOutput out = {tokens.data(),         header.draws,      kept.data(),        {},
+                      header.logprob_draws,  header.top_count,  header.given_count, given,
+                      logprobs.data(),       ranks.data(),      top_tokens.data(),  top_logprobs.data(),
+                      given_logprobs.data(), given_ranks.data()};
   for (int64_t mode = 0; mode < header.modes; ++mode) {
     out.modes.push_back(static_cast<LogprobsMode>(mode));
   }
@@ -96,6 +102,8 @@ void sample(const Kernels& kernels, const Header& header, const Batch& batch, co
   write(ranks);
   write(top_tokens);
   write(top_logprobs);
+  write(given_logprobs);
+  write(given_ranks);
 }
 
 void apply(const Kernels& kernels, const Header& header, const Batch& batch, const RowParams* params,
@@ -124,7 +132,7 @@ void respond(const Kernels& kernels, const Header& header) {
   const RowParams* params = request.plan.of<RowParams>();
   std::vector<uint8_t> status(size_of(header.rows));
   if (header.function == 0) {
-    sample(kernels, header, batch, all, params, status);
+    sample(kernels, header, batch, all, params, request.given.of<int64_t>(), status);
   } else if (header.function == 1) {
     const KeptSets sets = kept_sets(kernels, batch, all, params, 1, status.data());
     write(sets.tokens);

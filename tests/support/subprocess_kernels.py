@@ -67,9 +67,10 @@ class SubprocessEngine(Engine):
         draws: int = 1,
         forms: int = 0,
         top_count: int = 0,
+        logprob_draws: int = 0,
     ) -> None:
         """Send a request."""
-        values, vocabulary, plan, processors, reduction = request
+        values, vocabulary, plan, processors, reduction, given = request
         mask, *lists = processors or LogitsProcessors(None, None, None, None)
         covered = (0, 0, 0)
         if mask is not None:
@@ -77,21 +78,24 @@ class SubprocessEngine(Engine):
             columns = mask.shape[1] * (32 if bits else 1)
             covered = (0 if len(mask) == 1 else mask.strides[0], min(vocabulary, columns), bits)
         shape = (*values.shape, vocabulary, DTYPES[KIND_OF[values.dtype.char]])
-        header = (function, *shape, draws, forms, top_count, *covered, REDUCTIONS[reduction])
-        self._write(struct.pack("<12q", *header))
+        wanted = (forms, top_count, logprob_draws, 0 if given is None else given.shape[1])
+        header = (function, *shape, draws, *wanted, *covered, REDUCTIONS[reduction])
+        self._write(struct.pack("<14q", *header))
         for array in (values, plan, mask):
             self._write_array(array)
         for one in lists:
             for array in (None, None, None) if one is None else one:
                 self._write_array(array)
+        self._write_array(given)
         assert self.process is not None and self.process.stdin is not None
         self.process.stdin.flush()
 
     def run(self, request: SampleRequest, out: SampleOutput, n_threads: int = 1) -> SampleOutput:
         """As the other engines; modes are in their usual order."""
-        result = out.logprobs or LogprobResult.empty((), len(out.tokens), 0)
+        result = out.logprobs or LogprobResult.empty((), len(out.tokens), 0, 0)
         modes, *arrays = result
-        self.ask(SAMPLE, request, out.tokens.shape[1], len(modes), result.top_tokens.shape[2])
+        counts = (result.top_tokens.shape[2], result.logprobs.shape[2])
+        self.ask(SAMPLE, request, out.tokens.shape[1], len(modes), *counts)
         for target in (out.tokens, out.kept_count, *arrays, out.status):
             target[...] = self._read(target.dtype).reshape(target.shape)
         return out

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
 from fastsample.engines.torch.batch import sample as sample_batch  # noqa: E402
+from fastsample.engines.torch.logprobs import LogprobTokens  # noqa: E402
 from fastsample.engines.torch.penalties import TensorProcessors  # noqa: E402
 from fastsample.engines.torch.prepare_params import FIXED  # noqa: E402
 from fastsample.params.ops import DrawMethod, Op  # noqa: E402
@@ -75,9 +76,21 @@ def seeds_of(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "seed": np.array(settings["seed"], np.int64)}
 
 
+FIELDS = (
+    "tokens",
+    "logprobs",
+    "ranks",
+    "top_tokens",
+    "top_logprobs",
+    "token_logprobs",
+    "token_ranks",
+    "kept_count",
+)
+
+
 def same(one: Any, other: Any) -> None:
     """Compare two results, field by field."""
-    for name in ("tokens", "logprobs", "ranks", "top_tokens", "top_logprobs", "kept_count"):
+    for name in FIELDS:
         expected, found = getattr(one, name), getattr(other, name)
         if expected is None:
             assert found is None
@@ -98,6 +111,8 @@ def same(one: Any, other: Any) -> None:
         {"logprobs": 3},
         {"logprobs": 0, "logprobs_mode": MODES, "kept_count": True},
         {"n": 4, "kept_count": True},
+        {"n": 3, "logprobs": 2, "logprob_tokens": [5, -1, 0]},
+        {"logprob_tokens": list(range(20)), "logprobs_mode": ("processed", "raw")},
     ],
 )
 def test_settings_of_the_host(logits: torch.Tensor, dtype: str, outputs: dict[str, Any]) -> None:
@@ -124,6 +139,26 @@ def test_settings_that_are_tensors(logits: torch.Tensor, names: tuple[str, ...])
     expected = sample(logits, **seeds_of(SETTINGS), **outputs, **lists)
     on_device = {**seeds_of(SETTINGS), **{name: tensors(SETTINGS)[name] for name in names}}
     same(expected, sample(logits, **on_device, **outputs, **lists, **ENGINE))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint64])
+def test_logprob_tokens_that_are_tensors(logits: torch.Tensor, dtype: torch.dtype) -> None:
+    """Of shape (K,) or (B, K); a row with one out of range is marked."""
+    options = {**USUAL, "seed": 3, "position": 1, "stream": "row", "logprobs_mode": MODES}
+    tokens = torch.tensor([[4, 4, 0], *[[1, V - 1, 3]] * (B - 1)], dtype=dtype)
+    expected = sample(logits, **options, logprob_tokens=tokens)
+    same(expected, sample(logits, **options, logprob_tokens=tokens, **ENGINE))
+    shared = sample(logits, **options, logprob_tokens=tokens[1], **ENGINE)
+    assert torch.equal(shared.token_ranks[:, 1:], expected.token_ranks[:, 1:])
+    tokens[2, 1] = V
+    bad = sample(logits, **options, logprob_tokens=tokens, **ENGINE)
+    assert bad.status.tolist() == [3 if b == 2 else 0 for b in range(B)]
+    assert bad.token_ranks[:, 2].tolist() == [[0, 0, 0]] * 3
+    if dtype != torch.uint64:
+        tokens[2, 1] = -1
+        filled = sample(logits, **options, logprob_tokens=tokens, **ENGINE)
+        assert not filled.status.any()
+        assert (filled.token_ranks[:, 2] == 0).tolist() == [[False, True, False]] * 3
 
 
 def test_adjustments_that_are_tensors(logits: torch.Tensor) -> None:
@@ -333,8 +368,7 @@ def full_request(
         ops=ops,
         draws=2,
         method=method,
-        modes=MODES,
-        top_count=3,
+        wanted=LogprobTokens(MODES, 1, 3),
     )
 
 
@@ -426,7 +460,9 @@ def arguments(top_k: int = 50, **changes: Any) -> tuple[Any, ...]:
         "draws": 1,
         "method": int(DrawMethod.INVERSE),
         "modes": [],
+        "logprob_draws": 0,
         "top_count": 0,
+        "logprob_tokens": None,
         "engine": "torch",
     }
     return tuple({**values, **changes}.values())
@@ -436,7 +472,8 @@ def arguments(top_k: int = 50, **changes: Any) -> tuple[Any, ...]:
     "changes",
     [
         {},
-        {"modes": list(MODES), "top_count": 3, "bad": torch.zeros(B) > 0},
+        {"modes": list(MODES), "logprob_draws": 1, "top_count": 3, "bad": torch.zeros(B) > 0},
+        {"modes": ["raw"], "logprob_tokens": torch.arange(2 * B).view(B, 2)},
         {"draws": 3, "top_k": 0, "mask": torch.ones(1, V) > 0},
         {"draws": 3, "top_k": 0, "method": int(DrawMethod.RACE)},
     ],

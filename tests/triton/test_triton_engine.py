@@ -41,6 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import tests.support.fast_interpreter  # noqa: E402, F401
 from fastsample.engines.torch.batch import TensorRequest  # noqa: E402
+from fastsample.engines.torch.logprobs import NO_LOGPROBS, LogprobTokens  # noqa: E402
 from fastsample.engines.torch.penalties import TensorProcessors  # noqa: E402
 from fastsample.engines.triton import (  # noqa: E402
     batch,
@@ -325,8 +326,7 @@ def request_of(
         ops=ops,
         draws=2,
         method=DrawMethod.INVERSE,
-        modes=() if processors.are_none else MODES,
-        top_count=3,
+        wanted=NO_LOGPROBS if processors.are_none else LogprobTokens(MODES, 2, 3),
     )
     return request._replace(**changes)
 

@@ -77,8 +77,6 @@ def request_of(
         ops=from_numpy.ops_of(plan),
         draws=draws,
         method=DrawMethod.INVERSE,
-        modes=(),
-        top_count=0,
     )
 
 

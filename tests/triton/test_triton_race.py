@@ -213,8 +213,6 @@ def test_rows_that_are_listed() -> None:
             ops=ops,
             draws=1,
             method=DrawMethod.RACE,
-            modes=(),
-            top_count=0,
         )
         found = prepare_params.prepare_params(request)[:, LISTED.value]
         assert found.tolist() == is_listed(numbers, ops, 200)[:, 0].tolist(), ops

@@ -12,18 +12,25 @@ from fastsample.params.table import DRAWS
 from fastsample.params.validation import vocabulary_parameter
 
 
-def parse_logprobs(logprobs: Any, logprobs_mode: Any, vocabulary: int) -> LogprobRequest | None:
-    """Check `logprobs` and `logprobs_mode`; None where no log-probabilities are wanted."""
+def parse_logprobs(
+    logprobs: Any, logprobs_mode: Any, vocabulary: int, tokens: Any = None
+) -> LogprobRequest | None:
+    """Check `logprobs` and `logprobs_mode`; None where no log-probabilities are wanted.
+
+    `tokens` are what `parse_logprob_tokens` returns.
+    """
     is_name = isinstance(logprobs_mode, str)
     modes = (logprobs_mode,) if is_name else logprobs_mode
     if not is_name or logprobs_mode not in LOGPROBS_MODES:
         _check_modes(modes, logprobs_mode)
     if logprobs is None:
-        return None
+        if tokens is None:
+            return None
+        return LogprobRequest(modes, None, not is_name, tokens)
     if type(logprobs) is not int or not 0 <= logprobs <= vocabulary:
         way_out = "the number of top tokens; 0 returns the drawn token alone"
         logprobs = vocabulary_parameter("logprobs", 0, vocabulary, way_out).one(logprobs)
-    return LogprobRequest(modes, logprobs, has_mode_axis=not is_name)
+    return LogprobRequest(modes, logprobs, not is_name, tokens)
 
 
 def _check_modes(modes: Any, logprobs_mode: Any) -> None:
@@ -39,19 +46,9 @@ def _check_modes(modes: Any, logprobs_mode: Any) -> None:
         )
 
 
-def parse_draws(n: Any, logprobs: LogprobRequest | None, margin: bool) -> int:
+def parse_draws(n: Any) -> int:
     """Check `n`, and return how many tokens to draw from each row."""
-    draws = 1 if n is None else DRAWS.one(n)
-    if n is not None and logprobs is not None:
-        raise ValueError(
-            f"`n` must be left out with `logprobs`, got {n} (log-probabilities describe one draw "
-            "per row)"
-        )
-    if n is not None and margin:
-        raise ValueError(
-            f"`n` must be left out with `margin`, got {n} (a margin describes one draw per row)"
-        )
-    return int(draws)
+    return 1 if n is None else int(DRAWS.one(n))
 
 
 def parse_flag(name: str, value: Any, effect: str = "adds the field to the result") -> bool:

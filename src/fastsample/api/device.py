@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fastsample.engines import require_stages, resolve, settle_draws
-from fastsample.engines.contract import LogitsProcessors, LogprobResult, SampleOutput
+from fastsample.engines.contract import (
+    LogitsProcessors,
+    LogprobRequest,
+    LogprobResult,
+    SampleOutput,
+)
 from fastsample.engines.plan import CHOICES, make_plan
 from fastsample.engines.torch.batch import TensorOutput, TensorRequest
 from fastsample.engines.torch.engine import require_exact
@@ -30,11 +35,13 @@ from fastsample.engines.torch.from_numpy import (
     scopes_of,
     tensor_of,
 )
+from fastsample.engines.torch.logprobs import NO_LOGPROBS, LogprobTokens
 from fastsample.engines.torch.operator import call
 from fastsample.engines.torch.penalties import TensorProcessors
 from fastsample.engines.torch.prepare_params import FIXED
 from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import make_logits_processors
+from fastsample.inputs.logprob_tokens import NAME, parse_logprob_tokens
 from fastsample.inputs.mask import is_short_allowed
 from fastsample.inputs.torch import (
     as_tensor_rows,
@@ -77,7 +84,9 @@ def sample(logits: Tensor, engine: str, arguments: dict[str, Any], out: Any) -> 
         Of tensors on that device; the seed as it was given.
     """
     rows = as_tensor_rows(logits, arguments["valid_vocab"])
-    wanted = parse_logprobs(arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary)
+    wanted = parse_logprobs(
+        arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary, arguments[NAME]
+    )
     if parse_flag("margin", arguments["margin"]):
         raise ValueError(
             "`margin` must be False for a tensor on its device, got True (pass `logits.cpu()`)"
@@ -141,8 +150,7 @@ def _without_symbols(value: Any, name: str = "") -> Any:
 def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRequest:
     rows = as_tensor_rows(logits, arguments["valid_vocab"])
     n_rows, device = rows.values.shape[0], rows.values.device
-    wanted = parse_logprobs(arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary)
-    draws, stages = parse_draws(arguments["n"], wanted, margin=False), arguments["stages"]
+    draws, stages = parse_draws(arguments["n"]), arguments["stages"]
     values = {name: arguments[name] for name in (*CHOICES, *_RNG_POSITION)}
     tensors = {name: values[name] for name in _PARAMETERS if isinstance(values[name], Tensor)}
     for name, value in tensors.items():
@@ -159,6 +167,11 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
     ignored = parse_ignored(arguments["ignore_tokens"])
     processors, found = _processors(rows, fields, scopes_of(plan), allow_short, ignored)
     bad += found
+    given, found = _given(rows, arguments[NAME])
+    bad += found
+    wanted = parse_logprobs(
+        arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary, given
+    )
     chain = tuple(STAGES[code - 1] for codes in plan["stages"][:1].tolist() for code in codes)
     names, host = (*FIXED, *chain), numbers_of(plan)
     numbers = _columns(names, host, tensors, n_rows, device)
@@ -185,8 +198,29 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
         ops_of(plan),
         draws,
         method_of(plan),
-        wanted.modes if wanted else (),
-        wanted.top_count if wanted else 0,
+        _logprob_tokens(wanted, draws),
+    )
+
+
+def _given(rows: Rows, tokens: Any) -> tuple[Tensor | None, list[Tensor]]:
+    """The `logprob_tokens` on the device of the logits, and marks of rows that they are bad for."""
+    if isinstance(tokens, Tensor):
+        given, found = check_tokens(NAME, tokens, rows)
+        return given, [found]
+    if tokens is None:
+        return None, []
+    marked = np.zeros(int(rows.values.shape[0]), np.bool_)
+    array = parse_logprob_tokens(tokens, rows, marked)
+    given = tensor_of(array).to(rows.values.device, non_blocking=True)
+    return given, [tensor_of(marked)] if marked.any() else []
+
+
+def _logprob_tokens(wanted: LogprobRequest | None, draws: int) -> LogprobTokens:
+    if wanted is None:
+        return NO_LOGPROBS
+    is_of_draws = wanted.top_count is not None
+    return LogprobTokens(
+        wanted.modes, draws if is_of_draws else 0, wanted.top_count or 0, wanted.tokens
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -51,28 +52,35 @@ class Status(IntEnum):
 class SampleResult:
     """The result of `sample`: arrays, or tensors for torch logits.
 
-    S is ``logits.shape[:-1]``: () for logits of shape (V,), or (B,). With ``logprobs_mode`` a tuple
-    of F modes, the four arrays of log-probabilities have a leading axis F, in that order; they are
-    None without ``logprobs``.
+    S is ``logits.shape[:-1]``: () for logits of shape (V,), or (B,). D is S for one draw of each
+    row, and S + (n,) for n draws. With ``logprobs_mode`` a tuple of F modes, the six arrays of
+    log-probabilities have a leading axis F, in that order.
 
     Attributes
     ----------
-    tokens : int64 of shape S, or S + (n,) for n draws
+    tokens : int64 of shape D
         -1 in a row whose status is not OK.
-    logprobs : float64 of shape S, or None
+    logprobs : float64 of shape D, or None
         The natural log-probability of the token; nan in an invalid row. In the mode "raw" it is nan
-        too, with rank 0 and top tokens -1, if the row is invalid before the mask.
-    ranks : int64 of shape S, or None
+        too, with rank 0 and top tokens -1, if the row is invalid before the mask. None, as the
+        three next, without ``logprobs``.
+    ranks : int64 of shape D, or None
         The rank of the token, from 1: by descending logit, ties by ascending token. 0 in an invalid
         row.
     top_tokens : int64 of shape S + (N,), or None
         The first N = ``logprobs`` tokens by rank; -1 in an invalid row.
     top_logprobs : float64 of shape S + (N,), or None
         Their log-probabilities; nan in an invalid row.
+    token_logprobs : float64 of shape S + (K,), or None
+        The log-probabilities of the K tokens of ``logprob_tokens``, in their order: the same as
+        ``logprobs`` and ``top_logprobs`` have for these tokens, -inf where a token cannot be drawn.
+        nan where it is -1, and in an invalid row. None without ``logprob_tokens``.
+    token_ranks : int64 of shape S + (K,), or None
+        Their ranks; 0 where the log-probability is nan.
     kept_count : int64 of shape S, or None
         With ``kept_count=True`` the number of tokens that mask and filters keep; 0 in an invalid
         row.
-    margin : float64 of shape S, or None
+    margin : float64 of shape D, or None
         With ``margin=True`` how far the natural logarithm of one token's mass may move at least
         before another token is drawn: section 6 of the rule. inf where one token is kept, nan in an
         invalid row and where the inverse method drew. At temperature 0 it is the difference of the
@@ -101,10 +109,56 @@ class SampleResult:
     ranks: Any
     top_tokens: Any
     top_logprobs: Any
+    token_logprobs: Any
+    token_ranks: Any
     kept_count: Any
     margin: Any
     status: Any
     seed: Any
+
+    def to_openai(self, decode: Callable[[int], str | bytes], *, mode: int | None = None) -> Any:
+        """Return the log-probabilities as OpenAI's API for chat completions has them.
+
+        Parameters
+        ----------
+        decode : callable
+            Returns the str or the bytes of a token: of a tokenizer whose tokens can be parts of
+            characters, bytes.
+        mode : int, optional
+            Required with ``logprobs_mode`` a tuple: which of its modes, from 0.
+
+        Returns
+        -------
+        dict, or list of dict
+            In lists for each axis of `tokens`, an object for each draw: the ``logprobs`` of a
+            choice of one token, or of a chunk of a stream. The ``content`` of a longer text is that
+            of its tokens, in one list. All is plain Python, which
+            ``json.dumps(..., allow_nan=False)`` takes. A log-probability below -9999.0, such as
+            -inf, is -9999.0, which in this API means very unlikely. ``bytes`` is None where a str
+            has a replacement character (U+FFFD) or cannot be encoded. None instead of an object
+            where there are no log-probabilities: for a row that is marked, and in the mode "raw"
+            for one that is invalid before the mask.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A result without `logprobs`, a `decode` that returns something else, no such mode.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import fastsample
+        >>> logits = np.array([1.0, -np.inf], dtype=np.float32)
+        >>> result = fastsample.sample(logits, temperature=0, logprobs=2)
+        >>> (entry,) = result.to_openai([b"yes", b"no"].__getitem__)["content"]
+        >>> entry["token"], entry["logprob"], entry["bytes"]
+        ('yes', 0.0, [121, 101, 115])
+        >>> entry["top_logprobs"][1]
+        {'token': 'no', 'logprob': -9999.0, 'bytes': [110, 111]}
+        """
+        from .openai_logprobs import openai_logprobs  # not loaded before it is needed
+
+        return openai_logprobs(self, decode, mode)
 
 
 def require_valid_rows(
@@ -129,11 +183,13 @@ def require_valid_rows(
     )
 
 
-def find_margins(request: SampleRequest, status: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Compute the margin of each row's draw by the reference, whatever engine has drawn."""
+def find_margins(
+    request: SampleRequest, status: NDArray[np.uint8], draws: int = 1
+) -> NDArray[np.float64]:
+    """Compute the margins of each row's draws by the reference, whatever engine has drawn."""
     from fastsample.engines.reference.engine import margins  # not loaded before it is needed
 
-    return margins(request, status)
+    return margins(request, status, draws)
 
 
 def written_during_call(name: str) -> ValueError:
@@ -208,14 +264,22 @@ def make_result(
 ) -> SampleResult:
     """Return what an engine has written in the shapes and the array type of the caller.
 
-    `tokens` are as the caller gets them.
+    `tokens` are as the caller gets them. `margin` is of shape (B, draws).
     """
-    logprobs: list[Any] = [None] * 4
+    of_draws: list[Any] = [None] * 2
+    of_top, of_tokens = [*of_draws], [*of_draws]
+    draws = tuple(tokens.shape[len(rows.shape) :])
     if logprob_request is not None and output.logprobs is not None:
         modes, *arrays = output.logprobs
         leading = (len(modes), *rows.shape) if logprob_request.has_mode_axis else rows.shape
-        logprobs = [array.reshape((*leading, *array.shape[2:])) for array in arrays]
-    of_rows: list[Any] = [output.kept_count, margin, output.status]
-    of_rows = [None if array is None else array.reshape(rows.shape) for array in of_rows]
-    results = [*logprobs, *of_rows]
+        shaped = [array.reshape((*leading, *array.shape[2:])) for array in arrays]
+        if logprob_request.top_count is not None:
+            of_draws = [array.reshape((*leading, *draws)) for array in shaped[:2]]
+            of_top = shaped[2:4]
+        if logprob_request.tokens is not None:
+            of_tokens = shaped[4:]
+    margin = None if margin is None else margin.reshape((*rows.shape, *draws))
+    kept_count, status = output.kept_count, output.status.reshape(rows.shape)
+    kept_count = None if kept_count is None else kept_count.reshape(rows.shape)
+    results = [*of_draws, *of_top, *of_tokens, kept_count, margin, status]
     return SampleResult(*[tokens, *(as_caller_array(x, torch=rows.torch) for x in results), seed])

@@ -15,6 +15,7 @@ from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
 from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, take_steps
 from fastsample.inputs.logits_processors import make_logits_processors
+from fastsample.inputs.logprob_tokens import parse_logprob_tokens
 from fastsample.inputs.mask import is_short_allowed
 from fastsample.params.ignored_tokens import parse_ignored
 from fastsample.params.parameters import resolve_rng_position
@@ -67,6 +68,7 @@ def sample(
     valid_vocab: int | None = None,
     logprobs: int | None = None,
     logprobs_mode: str | tuple[str, ...] = "raw",
+    logprob_tokens: Any = None,
     kept_count: bool = False,
     margin: bool = False,
     on_invalid: str = "raise",
@@ -100,7 +102,8 @@ def sample(
         one seed for more than one row. The default is "row" without a seed, else 0.
     n : int, optional
         Draw n tokens from each row, on the streams ``stream`` to ``stream + n - 1``; with "row",
-        row b starts at stream ``b * n``. Tokens get a last axis of length n. Excludes `logprobs`.
+        row b starts at stream ``b * n``. Tokens, their log-probabilities, ranks and margins get a
+        last axis of length n.
     at : int, or one per row, optional
         Which of T steps to take of logits of shape (B, T, V): row b is ``logits[b, at[b]]``.
         Negative ones count from the end. ``at=-1`` is the last step; where sequences are padded on
@@ -137,16 +140,21 @@ def sample(
         The distribution of the log-probabilities: the softmax of the unmodified logits; that of the
         logits after mask, bias and penalties, at the temperature; or the one that the token is
         drawn from, after the filters. With a tuple, results have an axis of its length.
+    logprob_tokens : list of K tokens, list of B such lists (or None), or integer array, optional
+        Return log-probabilities and ranks of these tokens, with or without `logprobs`: the same K
+        for all rows, or those of each row. Of an array the shape is (K,) or (B, K). -1 is no token;
+        lists that are shorter than others are filled with it.
     kept_count : bool
         Whether to return how many tokens are kept. A draw often need not know it: counting them
         takes another pass over the row.
     margin : bool
         Whether to return how far logits may move before another token is drawn: see `SampleResult`.
-        It is found in NumPy, in 7 to 31 ms for V = 151,936: docs/api.md has the command. Excludes
-        `n`, and tensors on another device.
+        Each is found in NumPy, in 7 to 31 ms for V = 151,936: docs/api.md has the command. Excludes
+        tensors on another device.
     on_invalid : {"raise", "mark"}
         How to report an invalid row: one that after mask, bias and penalties contains NaN or +inf,
-        or only -inf, or that has a parameter or a token of its history out of range.
+        or only -inf, or that has a parameter, a token of its history or one of `logprob_tokens`
+        out of range.
         "raise": ValueError for the first. "mark": the row gets token -1 and a `Status`, and the
         other rows are drawn. Rows of a tensor on another device are always marked.
     reduction : {"exact", "fixed", "fast"}
@@ -209,6 +217,9 @@ def sample(
     >>> result = fastsample.sample(logits, temperature=0, bias={0: -4.0}, logprobs=2)
     >>> int(result.tokens), round(float(result.logprobs), 3), int(result.ranks), result.top_tokens
     (1, -2.17, 2, array([0, 1]))
+    >>> result = fastsample.sample(logits, temperature=0, logprob_tokens=[2, 0])
+    >>> result.token_logprobs.round(3), result.token_ranks
+    (array([-3.17, -0.17]), array([3, 1]))
     """
     values: tuple[Any, ...] = (  # in the order of CHOICES
         top_n_sigma,
@@ -242,7 +253,8 @@ def sample(
     ):
         options = (engine, isa, n_threads, reduction, on_invalid, short_mask, stages)
         place = (seed, position, 0 if stream is None else stream)
-        details = (at, mask, bias, valid_vocab, logprobs, logprobs_mode, kept_count)
+        returned = (logprobs, logprobs_mode, kept_count, logprob_tokens)
+        details = (at, mask, bias, valid_vocab, *returned)
         result = _draw_prepared(logits, place, details, (*options, *values))
         if result is not None:
             return result
@@ -268,6 +280,7 @@ def sample(
             "valid_vocab": valid_vocab,
             "logprobs": logprobs,
             "logprobs_mode": logprobs_mode,
+            "logprob_tokens": logprob_tokens,
             "kept_count": kept_count,
             "margin": margin,
             "on_invalid": on_invalid,
@@ -278,12 +291,15 @@ def sample(
         return device.sample(logits, device_engine, arguments, out)
     rows = as_rows(logits, valid_vocab, at)
     n_rows = len(rows.values)
-    logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
+    invalid = invalid_mask(on_invalid, n_rows)
+    given = None
+    if logprob_tokens is not None:
+        given = parse_logprob_tokens(logprob_tokens, rows, invalid)
+    logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary, given)
     wants_margin = parse_flag("margin", margin)
-    draws = parse_draws(n, logprob_request, wants_margin)
+    draws = parse_draws(n)
     shape = rows.shape if n is None else (*rows.shape, draws)
     out_memory = None if out is None else check_out(out, shape, torch=rows.torch)
-    invalid = invalid_mask(on_invalid, n_rows)
     mode = check_reduction(reduction)
     seed, position, stream = resolve_rng_position(n_rows, seed, position, stream, invalid)
     plan = make_plan(
@@ -306,7 +322,7 @@ def sample(
         ignored=parse_ignored(ignore_tokens),
         bad=invalid,
     )
-    request = SampleRequest(rows.values, rows.vocabulary, plan, processors, mode)
+    request = SampleRequest(rows.values, rows.vocabulary, plan, processors, mode, given)
     counts = parse_flag("kept_count", kept_count)
     buffers = SampleOutput.empty(n_rows, draws=draws, kept_count=counts, logprobs=logprob_request)
     if invalid is not None:
@@ -321,14 +337,14 @@ def sample(
     else:
         out_memory[...] = buffers.tokens.reshape(shape)
         tokens = out
-    margins = find_margins(request, buffers.status) if wants_margin else None
+    margins = find_margins(request, buffers.status, draws) if wants_margin else None
     return make_result(buffers, rows, seed, tokens, logprob_request, margins)
 
 
 def _draw_prepared(
     logits: Any,
     place: tuple[Any, Any, Any],
-    details: tuple[Any, Any, Any, Any, Any, Any, Any],
+    details: tuple[Any, Any, Any, Any, Any, Any, Any, Any],
     settings: tuple[Any, ...],
 ) -> SampleResult | None:
     """Do a call by a prepared one; None where there is none that serves it."""

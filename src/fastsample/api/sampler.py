@@ -22,6 +22,7 @@ from fastsample.inputs.logits import (
     check_valid_vocab,
     memory_of_logits,
 )
+from fastsample.inputs.logprob_tokens import parse_logprob_tokens
 from fastsample.inputs.mask import is_short_allowed
 from fastsample.params.parameters import SamplingParams
 from fastsample.params.validation import check_reduction
@@ -260,6 +261,7 @@ class Sampler(SequenceHolder):
         bias: Any = None,
         logprobs: int | None = None,
         logprobs_mode: str | tuple[str, ...] = "raw",
+        logprob_tokens: Any = None,
         kept_count: bool = False,
         margin: bool = False,
         on_invalid: str = "raise",
@@ -270,7 +272,7 @@ class Sampler(SequenceHolder):
         ----------
         logits, at, sequences, mask, bias
             As in a call.
-        logprobs, logprobs_mode, kept_count, margin, on_invalid
+        logprobs, logprobs_mode, logprob_tokens, kept_count, margin, on_invalid
             As in `fastsample.sample`. A sequence whose row is marked as invalid gets no token and
             keeps its position.
 
@@ -291,7 +293,7 @@ class Sampler(SequenceHolder):
         started = 0 if self._latency is None else perf_counter_ns()
         step = self._step
         if step is not None and margin is False:
-            details = (logprobs, logprobs_mode, kept_count, on_invalid, started)
+            details = (logprobs, logprobs_mode, logprob_tokens, kept_count, on_invalid, started)
             memory, torch = memory_of_logits(logits)
             if memory is not logits:
                 arguments = (memory, at, sequences, mask, bias, *details)
@@ -299,13 +301,18 @@ class Sampler(SequenceHolder):
                 if result is not None:
                     return result
         rows = as_rows(logits, self._valid_vocab, at)
-        logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary)
+        given = None
+        if logprob_tokens is not None:
+            given = parse_logprob_tokens(logprob_tokens, rows, None)
+        logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary, given)
         marks_invalid = invalid_mask(on_invalid, 0) is not None
         wants_margin = parse_flag("margin", margin)
         counts = parse_flag("kept_count", kept_count)
         output = SampleOutput.empty(len(rows.values), kept_count=counts, logprobs=logprob_request)
-        margins = np.empty(len(rows.values)) if wants_margin else None
-        batch = self._draw(started, rows, sequences, mask, bias, output, marks_invalid, margins)
+        margins = np.empty((len(rows.values), 1)) if wants_margin else None
+        batch = self._draw(
+            started, rows, sequences, mask, bias, output, given, marks_invalid, margins
+        )
         seeds = batch.plan["seed"]  # a child that was forked since has others
         seed: Any = seeds.copy()
         if not (self._table.is_dynamic and rows.shape):
@@ -321,6 +328,7 @@ class Sampler(SequenceHolder):
         mask: Any,
         bias: Any,
         output: SampleOutput,
+        given: NDArray[np.int64] | None = None,
         marks_invalid: bool = False,
         margins: NDArray[np.float64] | None = None,
     ) -> Batch:
@@ -342,7 +350,7 @@ class Sampler(SequenceHolder):
                 rows, bad, mask=mask, bias=bias, allow_short_mask=self._allow_short_mask
             )
             request = SampleRequest(
-                rows.values, rows.vocabulary, batch.plan, processors, self._reduction
+                rows.values, rows.vocabulary, batch.plan, processors, self._reduction, given
             )
             self._execution.sample(request, output)
             if not marks_invalid:

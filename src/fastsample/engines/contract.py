@@ -25,36 +25,63 @@ class SampleRequest(NamedTuple):
     plan: NDArray[np.void]  # of PLAN, shape (B,), C-contiguous
     processors: LogitsProcessors | None
     reduction: str = "exact"  # how masses are summed; kept sets do not depend on it
+    # int64 of shape (B, K), C-contiguous: tokens whose log-probabilities are returned, -1 for none
+    logprob_tokens: NDArray[np.int64] | None = None
 
 
 class LogprobRequest(NamedTuple):
     """Which log-probabilities to return."""
 
     modes: tuple[str, ...]  # of LOGPROBS_MODES, each at most once
-    top_count: int  # how many top tokens to return per row
+    top_count: int | None  # how many top tokens to return per row; None: no draws either
     has_mode_axis: bool  # whether results have an axis for the modes
+    tokens: Any = None  # the `logprob_tokens` of the `SampleRequest`, or a tensor of them
 
 
 class LogprobResult(NamedTuple):
-    """Log-probabilities of the drawn tokens and of the top tokens, for F modes and N top tokens."""
+    """Log-probabilities in F modes: of D draws of each row, N top tokens and K given tokens.
+
+    D is the number of draws, or 0 where only given tokens are wanted. A draw or a given token of -1
+    gets nan and rank 0.
+    """
 
     modes: tuple[str, ...]
-    logprobs: NDArray[np.float64]  # of shape (F, B)
-    ranks: NDArray[np.int64]  # of shape (F, B)
+    logprobs: NDArray[np.float64]  # of shape (F, B, D)
+    ranks: NDArray[np.int64]  # of shape (F, B, D)
     top_tokens: NDArray[np.int64]  # of shape (F, B, N)
     top_logprobs: NDArray[np.float64]  # of shape (F, B, N)
+    token_logprobs: NDArray[np.float64]  # of shape (F, B, K)
+    token_ranks: NDArray[np.int64]  # of shape (F, B, K)
 
     @classmethod
-    def empty(cls, modes: tuple[str, ...], n_rows: int, top_count: int) -> LogprobResult:
+    def empty(
+        cls, modes: tuple[str, ...], n_rows: int, draws: int, top_count: int, token_count: int = 0
+    ) -> LogprobResult:
         """Allocate the arrays for an engine to fill."""
         shape = (len(modes), n_rows)
         return cls(
             modes,
-            np.empty(shape, np.float64),
-            np.empty(shape, np.int64),
+            np.empty((*shape, draws), np.float64),
+            np.empty((*shape, draws), np.int64),
             np.empty((*shape, top_count), np.int64),
             np.empty((*shape, top_count), np.float64),
+            np.empty((*shape, token_count), np.float64),
+            np.empty((*shape, token_count), np.int64),
         )
+
+    @classmethod
+    def of_request(cls, request: LogprobRequest, n_rows: int, draws: int) -> LogprobResult:
+        """Allocate the arrays for what is wanted."""
+        token_count = 0 if request.tokens is None else request.tokens.shape[1]
+        if request.top_count is None:
+            return cls.empty(request.modes, n_rows, 0, 0, token_count)
+        return cls.empty(request.modes, n_rows, draws, request.top_count, token_count)
+
+    def write_nothing(self) -> None:
+        """Write what rows get from which nothing can be drawn."""
+        self.logprobs[:], self.ranks[:] = np.nan, 0
+        self.top_tokens[:], self.top_logprobs[:] = -1, np.nan
+        self.token_logprobs[:], self.token_ranks[:] = np.nan, 0
 
 
 class SampleOutput(NamedTuple):
@@ -67,7 +94,7 @@ class SampleOutput(NamedTuple):
     tokens: NDArray[np.int64]  # of shape (B, n): n draws per row, on the streams from `stream` on
     status: NDArray[np.uint8]  # of shape (B,); read and written: a row is skipped where it is not 0
     kept_count: NDArray[np.int64] | None = None  # of shape (B,); None where it is not wanted
-    logprobs: LogprobResult | None = None  # None where none are wanted, and for n > 1
+    logprobs: LogprobResult | None = None  # None where none are wanted
 
     @classmethod
     def empty(
@@ -83,7 +110,7 @@ class SampleOutput(NamedTuple):
             np.empty((n_rows, draws), np.int64),
             np.zeros(n_rows, np.uint8),
             np.empty(n_rows, np.int64) if kept_count else None,
-            LogprobResult.empty(logprobs.modes, n_rows, logprobs.top_count) if logprobs else None,
+            LogprobResult.of_request(logprobs, n_rows, draws) if logprobs else None,
         )
 
     def write_nothing(self) -> None:
@@ -92,8 +119,7 @@ class SampleOutput(NamedTuple):
         if self.kept_count is not None:
             self.kept_count[:] = 0
         if self.logprobs is not None:
-            self.logprobs.logprobs[:], self.logprobs.ranks[:] = np.nan, 0
-            self.logprobs.top_tokens[:], self.logprobs.top_logprobs[:] = -1, np.nan
+            self.logprobs.write_nothing()
 
 
 RowSet = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float32]]
@@ -196,6 +222,7 @@ class Step(Protocol):
         bias: Any,
         logprobs: Any,
         logprobs_mode: Any,
+        logprob_tokens: Any,
         kept_count: Any,
         on_invalid: Any,
         started: int = 0,
@@ -221,6 +248,7 @@ class Draw(Protocol):
         logprobs: Any = None,
         logprobs_mode: Any = "raw",
         kept_count: Any = False,
+        logprob_tokens: Any = None,
         is_checked: bool = False,
         is_tensor: bool = False,
     ) -> Any:

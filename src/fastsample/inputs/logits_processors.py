@@ -88,7 +88,7 @@ def history(
         value = [value]
         places: list[int | None] = [None]
     else:
-        _check_count(name, len(value), n_rows)
+        check_count(name, len(value), n_rows)
         places = [*range(n_rows)]
     each = ignored if isinstance(ignored, list) else [ignored] * n_rows
     lists = []
@@ -105,7 +105,8 @@ def history(
     return _concatenate(lists, None)
 
 
-def _check_count(name: str, count: int, n_rows: int) -> None:
+def check_count(name: str, count: int, n_rows: int) -> None:
+    """Refuse another number of entries than rows."""
     if count != n_rows:
         raise ValueError(
             f"`{name}` must have one entry for each of the {n_rows} rows, got {count} "

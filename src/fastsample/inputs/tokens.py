@@ -19,6 +19,9 @@ IGNORED = -2
 """What engines read in place of a token that no penalty counts; windows keep its place."""
 
 
+_WAYS_OUT = {"bias": "", "logprob_tokens": "; -1 leaves a place without a token"}
+
+
 def token_list(
     name: str,
     value: Any,
@@ -84,7 +87,7 @@ def require_tokens(
     is_good &= (tokens >= LEAST_TOKEN) & (tokens < MOST_TOKENS)
     if is_good.all():
         return
-    way_out = "" if name == "bias" else '; ignore_tokens="outside" lets penalties skip others'
+    way_out = _WAYS_OUT.get(name, '; ignore_tokens="outside" lets penalties skip others')
     raise ValueError(
         f"`{name}` must hold tokens in [0, {limit}), got {tokens[~is_good][0]}{at(row)} "
         f"(tokens are columns of `logits`{way_out})"

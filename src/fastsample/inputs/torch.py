@@ -131,7 +131,7 @@ def check_mask(mask: Tensor, rows: Rows, *, allow_short: bool) -> Tensor:
 def check_tokens(
     name: str, value: Tensor, rows: Rows, ignored: IgnoredTokens = NONE_IGNORED
 ) -> tuple[Tensor, Tensor]:
-    """Check lists of tokens, one per row; a bias may have one list for all rows.
+    """Check lists of tokens, one per row; bias and `logprob_tokens` may have one for all rows.
 
     Returns
     -------
@@ -147,8 +147,8 @@ def check_tokens(
     require_dense(name, value)
     shaped = value[None] if value.ndim == 1 else value
     n_rows = rows.values.shape[0]
-    n_lists = (1, n_rows) if name == "bias" else (n_rows,)
-    if shaped.ndim != 2 or shaped.shape[0] not in n_lists:
+    may_share = name == "bias" or (name == "logprob_tokens" and value.ndim == 1)
+    if shaped.ndim != 2 or shaped.shape[0] not in ((1, n_rows) if may_share else (n_rows,)):
         raise ValueError(
             f"`{name}` must have shape (B, T), B = {n_rows}, where it is a tensor, got "
             f"{tuple(value.shape)} (-1 fills lists that are short)"

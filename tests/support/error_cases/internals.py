@@ -85,6 +85,7 @@ def native_sample(changed: dict[str, Any]) -> None:
         "plan": make_plan(4),
         "processors": None,
         "reduction": "exact",
+        "logprob_tokens": None,
     }
     output = {"tokens": np.empty((4, 1), np.int64), "status": np.zeros(4, np.uint8)}
     processors = {name: changed[name] for name in LogitsProcessors._fields if name in changed}
@@ -97,7 +98,7 @@ def native_sample(changed: dict[str, Any]) -> None:
 
 def logprob_buffers(n_top: int, **changed: Any) -> dict[str, Any]:
     """Buffers for log-probabilities, with some top tokens."""
-    buffers = LogprobResult.empty(("raw",), 4, n_top)
+    buffers = LogprobResult.empty(("raw",), 4, 1, n_top)
     return {"logprobs": buffers._replace(**changed)}
 
 
@@ -125,8 +126,14 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"bias": lists_with(values=np.ones(3))}, "values must have items of 4 bytes, got 8"),
     ({"mask": np.ones((3, 1), np.uint32)}, "mask must have one row, or one for each row of"),
     (logprob_buffers(4), "top_tokens cannot hold more tokens than the vocabulary"),
-    (logprob_buffers(2, logprobs=np.empty((1, 3))), "logprobs must have 4 items"),
-    (logprob_buffers(2, ranks=np.empty((2, 4), np.int64)), "ranks must have 4 items"),
+    (logprob_buffers(2, logprobs=np.empty((1, 3, 1))), "logprobs must have 4 items"),
+    (logprob_buffers(2, logprobs=np.empty((1, 4, 2))), "logprobs must be of all 1 draws, or of"),
+    (logprob_buffers(2, ranks=np.empty((2, 4, 1), np.int64)), "ranks must have 4 items"),
+    (logprob_buffers(2, token_logprobs=np.empty((1, 4, 1))), "token_logprobs must have 0 items"),
+    (
+        {"logprob_tokens": np.zeros((3, 2), np.int64), **logprob_buffers(2)},
+        "logprob_tokens must have 8 items",
+    ),
     (logprob_buffers(2, top_logprobs=np.empty((1, 4, 3))), "top_logprobs must have 8 items"),
 ]
 

@@ -172,16 +172,6 @@ PARAMETERS = [
         "n", 0, ValueError, "be a count of draws in [1, 2**32], got 0 (None draws one token"
     ),
     rows_error("n", 2.0, TypeError, "be an integer, got float 2.0 ("),
-    ErrorCase(
-        lambda: sample(ROW, n=2, logprobs=0),
-        ValueError,
-        "`n` must be left out with `logprobs`, got 2 (",
-    ),
-    ErrorCase(
-        lambda: sample(ROW, n=1, margin=True),
-        ValueError,
-        "`n` must be left out with `margin`, got 1 (a margin describes",
-    ),
     rows_error("margin", 1, TypeError, "be True or False, got int 1 (True adds the field"),
     rows_error("kept_count", "all", TypeError, "be True or False, got str 'all' (True adds"),
     ErrorCase(

@@ -219,6 +219,22 @@ def device_error_cases() -> list[ErrorCase]:
             prompt=integers.view(2, 2),
         ),
         device_error("`output` must have shape (B, T), B = 4, ", ValueError, output=integers),
+        ErrorCase(
+            lambda: sample(rows, logprob_tokens=integers.view(2, 2)),
+            ValueError,
+            "`logprob_tokens` must have shape (B, T), B = 4, where it is a tensor, got (2, 2) (",
+            Mended(
+                "-1 fills lists that are short",
+                lambda: sample(
+                    torch.from_numpy(ROWS),
+                    temperature=0,
+                    logprob_tokens=torch.tensor([[0, 1], [2, -1], [1, 1], [-1, -1]]),
+                    engine="torch",
+                    on_invalid="mark",
+                ).tokens.tolist(),
+                [2] * 4,
+            ),
+        ),
         device_error(
             "(tokens, values), got Tensor (add one that is as wide as the rows to `logits`)",
             bias=integers,

@@ -32,6 +32,7 @@ from .ordinal import logits_of, tokens_of
 from .race import draw_by_race
 from .row import Row
 
+_NO_TOKENS = np.empty(0, np.int64)
 # No order of float32 is faster here than the fixed one.
 _ROWS: dict[str, type[Row]] = {"exact": Row, "fixed": FixedRow, "fast": FixedRow}
 
@@ -111,32 +112,39 @@ def _write_row(
     if out.kept_count is not None:
         out.kept_count[b] = kept.row.count(kept.cut)
     if out.logprobs is not None:
-        token = int(out.tokens[b, 0])
+        given = _NO_TOKENS if request.logprob_tokens is None else request.logprob_tokens[b]
         for m, mode in enumerate(out.logprobs.modes):
             source = row
             if mode == "raw" and request.processors is not None:
                 source = _ROWS[request.reduction](_raw_row(request, b))
             if source.status == reference.OK:
-                _write_logprobs(out.logprobs, (m, b), source, token, kept, params)
+                _write_logprobs(out.logprobs, (m, b), source, out.tokens[b], given, kept, params)
 
 
 def _write_logprobs(
     out: LogprobResult,
     at: tuple[int, int],
     row: Row,
-    token: int,
+    drawn: NDArray[np.int64],
+    given: NDArray[np.int64],
     kept: Kept,
     params: np.void,
 ) -> None:
-    """Write the log-probabilities of a token and of the row's top tokens in one mode."""
+    """Write the log-probabilities of draws, top tokens and given tokens in one mode."""
     mode = out.modes[at[0]]
     temperature = 1.0 if mode == "raw" else reference.to_float32(params["temperature"])
-    drawn = row.sort_key_of_token(token)
+    draws = out.logprobs.shape[2]
+    tokens = np.concatenate([drawn[:draws], given])
+    is_none = tokens < 0
+    keys = np.array([row.sort_key_of_token(max(0, one)) for one in tokens.tolist()], np.int64)
     first = row.first(out.top_tokens.shape[2])
-    keys = np.concatenate([np.array([drawn]), first])
+    listed = np.concatenate([keys, first])
     if mode == "processed" or temperature == 0:
-        logprobs = kept_logprobs(kept, keys)
+        logprobs = kept_logprobs(kept, listed)
     else:
-        logprobs = row_logprobs(row, temperature, keys)
-    out.logprobs[at], out.top_logprobs[at] = logprobs[0], logprobs[1:]
-    out.ranks[at], out.top_tokens[at] = row.count(drawn), tokens_of(first)
+        logprobs = row_logprobs(row, temperature, listed)
+    ranks = np.array([row.count(key) for key in keys.tolist()], np.int64)
+    logprobs[: len(tokens)][is_none], ranks[is_none] = np.nan, 0
+    out.logprobs[at], out.ranks[at] = logprobs[:draws], ranks[:draws]
+    out.token_logprobs[at], out.token_ranks[at] = logprobs[draws : len(tokens)], ranks[draws:]
+    out.top_logprobs[at], out.top_tokens[at] = logprobs[len(tokens) :], tokens_of(first)

@@ -74,7 +74,7 @@ def _write_row(request: SampleRequest, out: SampleOutput, b: int, row: NDArray[n
     if out.kept_count is not None:
         out.kept_count[b] = seen.kept
     if out.logprobs is not None:
-        _write_logprobs(request, out.logprobs, b, row, seen, int(out.tokens[b, 0]))
+        _write_logprobs(request, out.logprobs, b, row, seen, out.tokens[b])
 
 
 def _write_draws(
@@ -102,14 +102,17 @@ def _race_of(
     return reference.prepare(row, seen, listed)
 
 
-def margins(request: SampleRequest, status: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """The margin of each row's first draw; nan for a status other than OK, and without a race."""
-    found = np.full(len(request.plan), np.nan)
+def margins(request: SampleRequest, status: NDArray[np.uint8], draws: int) -> NDArray[np.float64]:
+    """The margins of each row's draws; nan for a status other than OK, and without a race."""
+    found = np.full((len(request.plan), draws), np.nan)
     for b in np.flatnonzero(status == reference.OK).tolist():
         row, temperature = adjusted_row(request, b), float(request.plan[b]["temperature"])
         seen = reference.trace(row, **filters(request.plan[b]), reduction=request.reduction)
-        race, (place,) = _race_of(request, b, row, seen), _places(request, b, 1)
-        found[b] = reference.margin(row, seen, race, place, temperature)
+        race = _race_of(request, b, row, seen)
+        found[b] = [
+            reference.margin(row, seen, race, place, temperature)
+            for place in _places(request, b, draws)
+        ]
     return found
 
 
@@ -125,10 +128,11 @@ def _write_logprobs(
     b: int,
     row: NDArray[np.float32],
     seen: reference.Trace,
-    token: int,
+    tokens: NDArray[np.int64],
 ) -> None:
-    top_count = out.top_tokens.shape[2]
+    described, top_count = tokens[: out.logprobs.shape[2]], out.top_tokens.shape[2]
     for m, mode in enumerate(out.modes):
+        at = m, b
         logits = unmodified_row(request, b) if mode == "raw" else row
         if mode == "raw":
             values = logprobs.raw(logits, request.reduction)
@@ -137,5 +141,9 @@ def _write_logprobs(
             values = logprobs.tempered(row, temperature, request.reduction)
         else:
             values = logprobs.processed(seen)
-        found = logprobs.select(logits, values, token, top_count)
-        out.logprobs[m, b], out.ranks[m, b], out.top_tokens[m, b], out.top_logprobs[m, b] = found
+        out.logprobs[at], out.ranks[at] = logprobs.of_tokens(logits, values, described)
+        out.top_tokens[at], out.top_logprobs[at] = logprobs.first(logits, values, top_count)
+        if request.logprob_tokens is not None:
+            given = request.logprob_tokens[b]
+            found = logprobs.of_tokens(logits, values, given)
+            out.token_logprobs[at], out.token_ranks[at] = found

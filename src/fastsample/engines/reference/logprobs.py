@@ -85,40 +85,54 @@ def processed(seen: Trace) -> NDArray[np.float64]:
     return logprobs
 
 
-def select(
-    row: NDArray[np.float32], logprobs: NDArray[np.float64], token: int, count: int
-) -> tuple[float, int, NDArray[np.int64], NDArray[np.float64]]:
-    """Select what is returned for a draw.
+def of_tokens(
+    row: NDArray[np.float32], logprobs: NDArray[np.float64], tokens: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Select what is returned for some tokens of a row.
 
     Parameters
     ----------
     row : float32 array of shape (V,)
         The row that gives the order: unmodified for `raw`, else after section 2.
     logprobs : float64 array of shape (V,)
-    token : int
-        The token drawn.
-    count : int
-        The number of top tokens, at most V. Those at -inf are last.
+    tokens : int64 array of shape (K,)
+        In [0, V), or -1 for none.
 
     Returns
     -------
-    logprob : float
-        That of the drawn token.
-    rank : int
-        1 + the number of tokens before it in section 3's order; 0 if the row is invalid.
-    top_tokens : int64 array of shape (count,)
-        The first tokens of the row; -1 if it is invalid.
-    top_logprobs : float64 array of shape (count,)
+    logprobs : float64 array of shape (K,)
+        nan for no token, and for all if the row is invalid.
+    ranks : int64 array of shape (K,)
+        1 + the number of tokens before each in section 3's order; 0 where the first array is nan.
 
     Examples
     --------
     >>> row = np.array([1, 3, 2], dtype=np.float32)
-    >>> _, rank, top_tokens, _ = select(row, raw(row), token=2, count=2)
-    >>> rank, top_tokens.tolist()
-    (2, [1, 2])
+    >>> of_tokens(row, raw(row), np.array([2, -1, 1]))[1].tolist()
+    [2, 0, 1]
+    """
+    found, ranks = np.full(len(tokens), np.nan), np.zeros(len(tokens), np.int64)
+    if status(row) == OK:
+        is_token = tokens >= 0
+        found[is_token] = logprobs[tokens[is_token]]
+        ranks[is_token] = 1 + np.argsort(order(row))[tokens[is_token]]
+    return found, ranks
+
+
+def first(
+    row: NDArray[np.float32], logprobs: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the first tokens of a row, those at -inf last, and their log-probabilities.
+
+    -1 and nan if the row is invalid. `count` is at most V.
+
+    Examples
+    --------
+    >>> row = np.array([1, 3, 2], dtype=np.float32)
+    >>> first(row, raw(row), 2)[0].tolist()
+    [1, 2]
     """
     if status(row) != OK:
-        return np.nan, 0, np.full(count, -1), np.full(count, np.nan)
-    ranked = order(row)
-    rank = 1 + int(np.flatnonzero(ranked == token)[0])
-    return float(logprobs[token]), rank, ranked[:count], logprobs[ranked[:count]]
+        return np.full(count, -1), np.full(count, np.nan)
+    tokens = order(row)[:count]
+    return tokens, logprobs[tokens]

@@ -13,7 +13,7 @@ from fastsample.params.ops import DrawMethod
 from .draw import uniform_words
 from .full_vocab_path import AllTokens
 from .listing import Listing, is_listed, listing_of
-from .logprobs import Drawn, logprobs
+from .logprobs import NO_LOGPROBS, Drawn, LogprobTokens, logprobs
 from .ordinal import Rows, read, rows_of
 from .penalties import TensorProcessors, process
 from .prepare_params import Chain, RowParams, chain_of, copy_column, prepare_params
@@ -49,10 +49,8 @@ class TensorRequest(NamedTuple):
         Tokens of each row, on as many streams.
     method : DrawMethod
         How they are drawn.
-    modes : tuple of str
-        For which log-probabilities are computed.
-    top_count : int
-        Of how many top tokens, too.
+    wanted : LogprobTokens
+        Whose log-probabilities are computed.
     """
 
     values: Tensor
@@ -65,8 +63,7 @@ class TensorRequest(NamedTuple):
     ops: tuple[int, ...]
     draws: int
     method: DrawMethod
-    modes: tuple[str, ...]
-    top_count: int
+    wanted: LogprobTokens = NO_LOGPROBS
 
     @property
     def known_numbers(self) -> Tensor | None:
@@ -99,6 +96,8 @@ class TensorOutput(NamedTuple):
     ranks: Tensor
     top_tokens: Tensor
     top_logprobs: Tensor
+    token_logprobs: Tensor
+    token_ranks: Tensor
 
 
 def process_rows(request: TensorRequest, params: RowParams) -> tuple[Rows, Rows]:
@@ -151,7 +150,7 @@ def _draw(
         request.draws,
         request.listing,
         copy_column(listed, device),
-        "processed" in request.modes,
+        "processed" in request.wanted.modes,
     )
     return draw_by_race(rows, tokens, kept, how)
 
@@ -173,7 +172,7 @@ def sample(request: TensorRequest) -> TensorOutput:
     kept = select(tokens, chain, params)
     drawn, total = _draw(request, rows, tokens, kept)
     found = Drawn(drawn, kept, total, is_bad)
-    result = logprobs(raw, rows, found, params, request.modes, request.top_count)
+    result = logprobs(raw, rows, found, params, request.wanted)
     return TensorOutput(
         drawn.masked_fill(is_bad, -1),
         status[:, 0],

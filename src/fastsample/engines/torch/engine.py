@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fastsample.engines import contract
-from fastsample.engines.contract import SampleOutput, SampleRequest
+from fastsample.engines.contract import LogprobResult, SampleOutput, SampleRequest
 from fastsample.engines.reference.rows import OK, require_rounding_to_nearest
 from fastsample.params.table import PENALTY_SCOPES
 
@@ -30,6 +30,7 @@ from .from_numpy import (
     scopes_of,
     tensor_of,
 )
+from .logprobs import NO_LOGPROBS, LogprobTokens
 from .mass import exponent2, masses
 from .ordinal import read, rows_of, top_tokens
 from .penalties import TensorProcessors
@@ -58,9 +59,9 @@ class ArrayEngine(NamedTuple):
         """Draw for every row, as `Run` says; torch has threads of its own."""
         require_exact(request.reduction)
         result = out.logprobs
-        modes, top_count = (result.modes, result.top_tokens.shape[2]) if result else ((), 0)
         for rows in _batches(request):
-            part = _part(request, rows, out.status, out.tokens.shape[1], modes, top_count)
+            wanted = _wanted(request, result, rows)
+            part = _part(request, rows, out.status, out.tokens.shape[1], wanted)
             found = TensorOutput(
                 *(tensor.cpu().numpy() for tensor in self.sample(_to(part, self.device)))
             )
@@ -70,9 +71,8 @@ class ArrayEngine(NamedTuple):
             if out.kept_count is not None:
                 out.kept_count[rows] = found.kept_count
             if result is not None:
-                result.logprobs[:, rows], result.ranks[:, rows] = found.logprobs, found.ranks
-                result.top_tokens[:, rows] = found.top_tokens
-                result.top_logprobs[:, rows] = found.top_logprobs
+                for name in LogprobResult._fields[1:]:
+                    getattr(result, name)[:, rows] = getattr(found, name)
 
 
 def kept_sets(
@@ -145,8 +145,7 @@ def _part(
     rows: NDArray[np.int64],
     status: NDArray[np.uint8],
     draws: int = 1,
-    modes: tuple[str, ...] = (),
-    top_count: int = 0,
+    wanted: LogprobTokens = NO_LOGPROBS,
 ) -> TensorRequest:
     """Some rows of a request, on the CPU."""
     plan = request.plan[rows]
@@ -161,9 +160,20 @@ def _part(
         ops_of(plan),
         draws,
         method_of(plan),
-        modes,
-        top_count,
+        wanted,
     )
+
+
+def _wanted(
+    request: SampleRequest, result: LogprobResult | None, rows: NDArray[np.int64]
+) -> LogprobTokens:
+    """Whose log-probabilities are wanted in some rows, on the CPU."""
+    if result is None:
+        return NO_LOGPROBS
+    given = request.logprob_tokens
+    tokens = None if given is None else tensor_of(given[rows])
+    draws, top_count = result.logprobs.shape[2], result.top_tokens.shape[2]
+    return LogprobTokens(result.modes, draws, top_count, tokens)
 
 
 def _to(request: TensorRequest, device: torch.device) -> TensorRequest:
@@ -171,7 +181,10 @@ def _to(request: TensorRequest, device: torch.device) -> TensorRequest:
     *parts, scopes = request.processors
     copies = (None if part is None else part.to(device) for part in parts)
     processors = TensorProcessors._make((*copies, scopes))
-    return request._replace(values=request.values.to(device), processors=processors)
+    wanted, given = request.wanted, request.wanted.given
+    if given is not None:
+        wanted = wanted._replace(given=given.to(device))
+    return request._replace(values=request.values.to(device), processors=processors, wanted=wanted)
 
 
 def _tensor(values: NDArray[Any]) -> Tensor:

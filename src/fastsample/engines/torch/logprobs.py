@@ -8,12 +8,36 @@ import torch
 from torch import Tensor
 
 from .mass import SCALE_OF_ONE, Scaling, exponent2, ln, masses
-from .ordinal import Rows, rank_of, top_tokens
+from .ordinal import Rows, ranks_of, top_tokens
 from .prepare_params import RowParams
 from .select import KeptSet
 
-Logprobs = tuple[Tensor, Tensor, Tensor, Tensor]
-"""The tensors of a `LogprobResult`: logprobs, ranks, top tokens and their logprobs."""
+Logprobs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""The tensors of a `LogprobResult`: those of draws, top tokens and given tokens."""
+
+
+class LogprobTokens(NamedTuple):
+    """Whose log-probabilities are wanted.
+
+    Attributes
+    ----------
+    modes : tuple of str
+        Of "raw", "tempered" and "processed".
+    draws : int
+        Of how many draws of each row: of all, or of none.
+    top_count : int
+        Of how many top tokens.
+    given : int64 tensor of shape (B, K), or None
+        Tokens of the caller's choice, -1 for none; on the device of the values.
+    """
+
+    modes: tuple[str, ...] = ()
+    draws: int = 0
+    top_count: int = 0
+    given: Tensor | None = None
+
+
+NO_LOGPROBS = LogprobTokens()
 
 
 class Drawn(NamedTuple):
@@ -36,7 +60,10 @@ class Drawn(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """Some tokens of each row, the drawn one first: tensors of shape (B, 1 + N)."""
+    """Some tokens of each row: the draws, the given ones and the top ones, of shape (B, D + K + N).
+
+    -1 is no token.
+    """
 
     tokens: Tensor
     logits: Tensor
@@ -48,10 +75,9 @@ def logprobs(
     rows: Rows,
     drawn: Drawn,
     params: RowParams,
-    modes: tuple[str, ...],
-    top_count: int,
+    wanted: LogprobTokens,
 ) -> Logprobs:
-    """Compute the log-probabilities of the first draw and of the top tokens.
+    """Compute log-probabilities and ranks.
 
     Parameters
     ----------
@@ -59,51 +85,65 @@ def logprobs(
         Before and after the logits processors: one object where there are none.
     drawn : Drawn
     params : RowParams
-    modes : tuple of str
-        Of "raw", "tempered" and "processed".
-    top_count : int
+    wanted : LogprobTokens
     """
-    if not modes:
-        return empty_logprobs(drawn.tokens, 0, top_count)
+    if not wanted.modes:
+        return empty_logprobs(drawn.tokens, wanted)
+    chosen = drawn.tokens[:, : wanted.draws]
+    if wanted.given is not None:
+        chosen = torch.cat([chosen, wanted.given], 1)
     listed: dict[bool, _Listed] = {}
     results = []
-    for mode in modes:
+    for mode in wanted.modes:
         is_raw = mode == "raw" and raw is not rows
         its_rows = raw if is_raw else rows
         if is_raw not in listed:
-            listed[is_raw] = _listed(its_rows, drawn.tokens[:, :1], top_count)
+            listed[is_raw] = _listed(its_rows, chosen, wanted.top_count)
         results.append(_of_mode(mode, its_rows, listed[is_raw], drawn, params))
-    found, ranks, top_tokens, top_logprobs = map(torch.stack, zip(*results, strict=True))
-    return found, ranks, top_tokens, top_logprobs
+    counts = (wanted.draws, chosen.shape[1] - wanted.draws, wanted.top_count)
 
+    def stacked(field: int, part: int) -> Tensor:
+        # In memory of its own, as the results of an operator must be.
+        return torch.stack([mode[field].split(counts, 1)[part] for mode in results])
 
-def empty_logprobs(tokens: Tensor, n_modes: int, top_count: int) -> Logprobs:
-    """Tensors of the shapes of a result."""
-    shape = (n_modes, tokens.shape[0])
     return (
-        tokens.new_empty(shape, dtype=torch.float64),
-        tokens.new_empty(shape),
-        tokens.new_empty((*shape, top_count)),
-        tokens.new_empty((*shape, top_count), dtype=torch.float64),
+        stacked(1, 0),
+        stacked(2, 0),
+        stacked(0, 2),
+        stacked(1, 2),
+        stacked(1, 1),
+        stacked(2, 1),
     )
 
 
-def _listed(rows: Rows, drawn: Tensor, count: int) -> _Listed:
-    logits = rows.logits.gather(1, drawn)
-    ranks = rank_of(rows, drawn, logits)
+def empty_logprobs(tokens: Tensor, wanted: LogprobTokens) -> Logprobs:
+    """Tensors of the shapes of a result."""
+    shape = (len(wanted.modes), tokens.shape[0])
+    counts = (wanted.draws, wanted.top_count, 0 if wanted.given is None else wanted.given.shape[1])
+    draws, top, given = (tokens.new_empty((*shape, count)) for count in counts)
+    floats = [torch.empty_like(one, dtype=torch.float64) for one in (draws, top, given)]
+    return floats[0], draws, top, floats[1], floats[2], given
+
+
+def _listed(rows: Rows, chosen: Tensor, count: int) -> _Listed:
+    at = chosen.clamp_min(0)
+    logits = rows.logits.gather(1, at)
+    ranks = ranks_of(rows, at, logits)
     if not count:
-        return _Listed(drawn, logits, ranks)
+        return _Listed(chosen, logits, ranks)
     tokens, top_logits = top_tokens(rows, count)
-    places = torch.arange(1, count + 1, device=drawn.device).expand_as(tokens)
+    places = torch.arange(1, count + 1, device=chosen.device).expand_as(tokens)
     return _Listed(
-        torch.cat([drawn, tokens], 1),
+        torch.cat([chosen, tokens], 1),
         torch.cat([logits, top_logits], 1),
         torch.cat([ranks, places], 1),
     )
 
 
-def _of_mode(mode: str, rows: Rows, listed: _Listed, drawn: Drawn, params: RowParams) -> Logprobs:
-    """A row of each field of the result."""
+def _of_mode(
+    mode: str, rows: Rows, listed: _Listed, drawn: Drawn, params: RowParams
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens, log-probabilities and ranks of what is listed."""
     if mode == "raw":
         scale = torch.full_like(params.scale, SCALE_OF_ONE)
         found = _of_row(rows, listed, torch.ones_like(params.temperature), scale)
@@ -114,10 +154,12 @@ def _of_mode(mode: str, rows: Rows, listed: _Listed, drawn: Drawn, params: RowPa
     else:
         found = _of_kept(listed, drawn)
     absent = drawn.is_bad | ~(rows.top < torch.inf) | (rows.top == -torch.inf)
-    found = found.masked_fill(absent, torch.nan)
-    ranks = listed.ranks.masked_fill(absent, 0)
-    tokens = listed.tokens.masked_fill(absent, -1)
-    return found[:, 0], ranks[:, 0], tokens[:, 1:], found[:, 1:]
+    absent = absent | (listed.tokens < 0)
+    return (
+        listed.tokens.masked_fill(absent, -1),
+        found.masked_fill(absent, torch.nan),
+        listed.ranks.masked_fill(absent, 0),
+    )
 
 
 def _of_row(rows: Rows, listed: _Listed, temperature: Tensor, scale: Tensor) -> Tensor:

@@ -15,14 +15,15 @@ from torch import Tensor
 from fastsample.params.ops import DrawMethod
 
 from .batch import TensorOutput, TensorRequest, sample
-from .logprobs import empty_logprobs
+from .logprobs import LogprobTokens, empty_logprobs
 from .penalties import TensorProcessors
 
 _SCHEMA = (
     "(Tensor values, SymInt vocabulary, Tensor numbers, Tensor? host_numbers, Tensor rng_position, "
     "Tensor? bad, Tensor? mask, Tensor? bias_tokens, Tensor? bias, Tensor? prompt, "
     "Tensor? output, int[] scopes, int[] ops, SymInt draws, int method, str[] modes, "
-    "SymInt top_count, str engine) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+    "SymInt logprob_draws, SymInt top_count, Tensor? logprob_tokens, str engine) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
 
@@ -35,14 +36,14 @@ def _arguments(request: TensorRequest) -> tuple[Any, ...]:
         list(request.ops),
         request.draws,
         int(request.method),
-        list(request.modes),
-        request.top_count,
+        list(request.wanted.modes),
+        *request.wanted[1:],
     )
 
 
 def _request(arguments: tuple[Any, ...]) -> TensorRequest:
     """The request of these arguments."""
-    *tensors, scopes, ops, draws, method, modes, top_count = arguments
+    *tensors, scopes, ops, draws, method, modes, logprob_draws, top_count, given = arguments
     processors = TensorProcessors._make((*tensors[6:], tuple(scopes)))
     return TensorRequest._make(
         (
@@ -51,8 +52,7 @@ def _request(arguments: tuple[Any, ...]) -> TensorRequest:
             tuple(ops),
             draws,
             DrawMethod(method),
-            tuple(modes),
-            top_count,
+            LogprobTokens(tuple(modes), logprob_draws, top_count, given),
         )
     )
 
@@ -73,7 +73,7 @@ def _shapes(*arguments: Any) -> tuple[Tensor, ...]:
         tokens,
         tokens.new_empty((n_rows,), dtype=torch.uint8),
         tokens.new_empty((n_rows,)),
-        *empty_logprobs(tokens, len(request.modes), request.top_count),
+        *empty_logprobs(tokens, request.wanted),
     )
 
 

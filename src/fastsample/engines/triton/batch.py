@@ -27,9 +27,9 @@ def sample(request: TensorRequest) -> TensorOutput:
         return torch_batch.sample(request)
     require_rounding_to_nearest()
     chain = request.chain
-    if request.processors.are_none and not request.modes:
+    if request.processors.are_none and not request.wanted.modes:
         out = draw(request, request.values, chain)
-        return TensorOutput(*out[:3], *empty_logprobs(out.tokens, 0, request.top_count))
+        return TensorOutput(*out[:3], *empty_logprobs(out.tokens, request.wanted))
     params = request.params
     raw, rows = torch_batch.process_rows(request, params)
     out = draw(request, request.values if rows is raw else rows.logits, chain)
@@ -40,7 +40,7 @@ def sample(request: TensorRequest) -> TensorOutput:
     kept = KeptSet(torch.zeros_like(count), count, Scaling(rows.top, scale), no_threshold)
     is_bad = (out.status != OK).unsqueeze(1)
     drawn = Drawn(out.tokens.clamp_min(0), kept, out.total.unsqueeze(1), is_bad)
-    found = logprobs(raw, rows, drawn, params, request.modes, request.top_count)
+    found = logprobs(raw, rows, drawn, params, request.wanted)
     return TensorOutput(*out[:3], *found)
 
 
