@@ -141,6 +141,10 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
   }
   const Status drawn = draw_tokens(kept, params, out);
   if (drawn != kOk) return drawn;
+  if (out.kept_count && *out.kept_count == 0) {  // another thread has written the row since it was scanned
+    for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = -1;
+    return kEmpty;
+  }
   for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = clamp_token(row, out.tokens[i]);
   if (!wants_processed(out)) {
     write_modes(logits, params, kept, top, nullptr, out);

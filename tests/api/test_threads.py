@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,6 +103,29 @@ def test_callers_side_by_side_all_end() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_row_that_is_emptied_during_a_call_has_no_token_beside_a_count_of_none() -> None:
+    row, seconds = RNG.normal(size=40_000).astype(np.float32), 1.0
+    filled, empty, is_done = row.copy(), np.full_like(row, -np.inf), threading.Event()
+
+    def write() -> None:
+        while not is_done.is_set():
+            row[:] = empty
+            row[:] = filled
+
+    writer, end, found = threading.Thread(target=write), time.monotonic() + seconds, set()
+    writer.start()
+    while time.monotonic() < end:
+        options = {"typical_p": 0.9, "n": 4, "kept_count": True, "on_invalid": "mark"}
+        result = fastsample.sample(row, **options)
+        is_drawn = result.tokens >= 0
+        assert is_drawn.all() == is_drawn.any()
+        found.add((bool(is_drawn.all()), bool(result.kept_count > 0), int(result.status)))
+    is_done.set()
+    writer.join()
+    assert (True, True, fastsample.Status.OK) in found
+    assert found <= {(True, True, fastsample.Status.OK), (False, False, fastsample.Status.EMPTY)}
+
+
 def test_a_child_forked_while_the_pool_is_busy_has_a_pool_of_its_own() -> None:
     expected = tokens_of(ROWS, 1)
     stop = threading.Event()
