@@ -111,12 +111,12 @@ cdef _Isa _resolve(name, str source):
     isa = _usable.get(name) if isinstance(name, str) else None
     if isa is not None:
         return <_Isa>isa
-    usable_names = ", ".join(_usable)
+    known_names, usable_names = ", ".join(KNOWN_ISA), ", ".join(_usable)
     if name in KNOWN_ISA:
         raise RuntimeError(
-            f"{source} {name!r} cannot run on this machine; usable here: {usable_names}")
+            f"{source} {name!r} cannot run on this machine (usable here: {usable_names})")
     raise ValueError(
-        f"{source} must be one of {', '.join(KNOWN_ISA)}, got {name!r}; usable here: {usable_names}")
+        f"{source} must be one of {known_names}, got {name!r} (usable here: {usable_names})")
 
 
 cdef _Isa _default = _resolve(

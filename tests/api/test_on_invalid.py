@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
-from fastsample import Status
+from fastsample import Sampler, SamplingParams, Status
 from tests.support.engines import Engine
 from tests.support.sample_calls import ALL_LOGPROBS, EVERYTHING, LOGITS, sample_on
 
@@ -86,3 +87,36 @@ def test_rows_that_adjusting_spoils_are_marked(engine: Engine) -> None:
         engine, top, on_invalid="mark", bias=[{1: 3e38}, None, dict.fromkeys(range(4), -np.inf)]
     )
     assert result.status.tolist() == [Status.INVALID, Status.OK, Status.EMPTY]
+
+
+BAD_BIASES = [{9**9: 1.0}, {0: np.nan}, {1: np.inf}, {-1: 1.0}, {"0": 1.0, 0: 2.0}]
+GOOD_BIASES = [None, {1: 9.0}]
+
+
+def test_a_bad_bias_marks_its_row_alone(engine: Engine) -> None:
+    biases = [*BAD_BIASES, *GOOD_BIASES]
+    rows = np.stack([LOGITS[0]] * len(biases))
+    place: dict[str, Any] = {"seed": 8, "position": 0, "stream": "row"}
+    marked = sample_on(engine, rows, on_invalid="mark", bias=biases, **place)
+    n_bad = len(BAD_BIASES)
+    assert marked.status.tolist() == [Status.BAD_PARAM] * n_bad + [Status.OK] * len(GOOD_BIASES)
+    good = sample_on(engine, rows, bias=[None] * n_bad + GOOD_BIASES, **place)
+    assert marked.tokens.tolist() == [-1] * n_bad + good.tokens[n_bad:].tolist()
+
+
+def test_a_bad_bias_for_all_rows_is_an_error(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="`bias` must be finite or -inf"):
+        sample_on(engine, ROWS, on_invalid="mark", bias={0: np.nan})
+
+
+def test_a_bad_bias_does_not_stop_other_sequences() -> None:
+    sampler = Sampler([SamplingParams(seed=1), SamplingParams(seed=2, presence_penalty=0.5)])
+    rows = np.stack([LOGITS[0]] * 2)
+    for bad in BAD_BIASES:
+        expected = sampler.clone().sample(rows, bias=[None, {1: 2.0}]).tokens[1]
+        result = sampler.sample(rows, bias=[bad, {1: 2.0}], on_invalid="mark")
+        assert result.status.tolist() == [Status.BAD_PARAM, Status.OK]
+        assert result.tokens.tolist() == [-1, expected]
+    assert [sampler.sequence(number).position for number in (0, 1)] == [0, len(BAD_BIASES)]
+    with pytest.raises(ValueError, match="at row 0"):
+        sampler(rows, bias=[BAD_BIASES[0], None])

@@ -216,8 +216,8 @@ def test_a_sampler_takes_the_engine(logits: torch.Tensor) -> None:
         assert by_torch(logits).tolist() == by_other(logits).tolist()
 
 
-def test_a_sampler_refuses_a_device_and_names_the_way_out(logits: torch.Tensor) -> None:
-    with pytest.raises(TypeError, match=r"must be on the CPU.*\(pass `logits.cpu\(\)`"):
+def test_a_sampler_refuses_a_device(logits: torch.Tensor) -> None:
+    with pytest.raises(TypeError, match="must hold values, got a tensor on meta"):
         Sampler(seed=9)(logits.to("meta"))
 
 

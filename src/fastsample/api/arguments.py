@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastsample.engines.contract import LOGPROBS_MODES, LogprobRequest
+from fastsample.params.foreign import brief, shown
 from fastsample.params.table import DRAWS
 from fastsample.params.validation import vocabulary_parameter
 
@@ -37,12 +38,12 @@ def _check_modes(modes: Any, logprobs_mode: Any) -> None:
     if not isinstance(modes, tuple) or not all(isinstance(mode, str) for mode in modes):
         raise TypeError(
             f"`logprobs_mode` must be a name or a tuple of names, got "
-            f"{type(logprobs_mode).__name__} {logprobs_mode!r} (the names are {LOGPROBS_MODES})"
+            f"{shown(logprobs_mode)} (the names are {LOGPROBS_MODES})"
         )
     if not modes or any(mode not in LOGPROBS_MODES or modes.count(mode) > 1 for mode in modes):
         raise ValueError(
-            f"`logprobs_mode` must be some of {LOGPROBS_MODES}, each once, got {logprobs_mode!r} "
-            "(one is enough)"
+            f"`logprobs_mode` must be some of {LOGPROBS_MODES}, each once, got "
+            f"{brief(logprobs_mode)} (one is enough)"
         )
 
 
@@ -55,16 +56,14 @@ def parse_flag(name: str, value: Any, effect: str = "adds the field to the resul
     """Check an argument that selects more of the result; the message says what True does."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise TypeError(
-        f"`{name}` must be True or False, got {type(value).__name__} {value!r} (True {effect})"
-    )
+    raise TypeError(f"`{name}` must be True or False, got {shown(value)} (True {effect})")
 
 
 def invalid_mask(on_invalid: Any, n_rows: int) -> NDArray[np.bool_] | None:
     """Check `on_invalid`; the rows to mark, none so far, or None where invalid rows are errors."""
     if not isinstance(on_invalid, str) or on_invalid not in ("raise", "mark"):
         raise ValueError(
-            f'`on_invalid` must be "raise" or "mark", got {on_invalid!r} ("mark" gives an invalid '
-            "row the token -1 and a status)"
+            f'`on_invalid` must be "raise" or "mark", got {brief(on_invalid)} ("mark" gives an '
+            "invalid row the token -1 and a status)"
         )
     return np.zeros(n_rows, np.bool_) if on_invalid == "mark" else None

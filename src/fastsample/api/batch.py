@@ -13,6 +13,7 @@ from fastsample.inputs.logits import Rows
 from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
 from fastsample.params.parameters import MAX_POSITION
 from fastsample.params.table import PENALTIES
+from fastsample.params.validation import Bad
 
 from .fresh_seeds import generation
 from .sequence_state import State
@@ -77,8 +78,14 @@ class Batch:
             if b not in bad:
                 self.plan["position"][b] = one.position
 
-    def processors(self, rows: Rows, bad: Collection[int], **given: Any) -> LogitsProcessors | None:
-        """Check a call's mask and bias, and add the tokens where a penalty reads them."""
+    def processors(
+        self, rows: Rows, bad: Collection[int], marked: Bad | None, **given: Any
+    ) -> LogitsProcessors | None:
+        """Check a call's mask and bias, and add the tokens where a penalty reads them.
+
+        Rows with a bad bias of their own are marked in `marked`; without it they are an error.
+        """
+        given["bad"] = marked
         is_read = [has and b not in bad for b, has in enumerate(self.has_penalty)]
         if not any(is_read):
             return make_logits_processors(rows, **given)

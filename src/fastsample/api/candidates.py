@@ -270,7 +270,7 @@ def _place(draw: bool, seed: Any, position: Any, stream: Any) -> reference.Place
     if not draw:
         return None
     return reference.Place(
-        replace(SEED, way_out="take it modulo 2**64").one(seed),
+        replace(SEED, way_out="a number such as 1").one(seed),
         0 if position is None else POSITION.one(position),
         0 if stream is None else ONE_STREAM.one(stream),
     )
@@ -298,7 +298,9 @@ def _arrival(one: reference.Arrival | None) -> Arrival | None:
     return Arrival(one.token, one.time, None if one.height < 0 else one.height)
 
 
-_COUNT = IntParameter(name="n", rule="at least 1", way_out="tokens to list", low=1)
+_COUNT = IntParameter(
+    name="n", rule="at least 1", way_out="how many tokens to list, such as 10", low=1
+)
 
 
 def _one_row(logits: Any) -> NDArray[np.float32]:

@@ -88,9 +88,8 @@ def sample(logits: Tensor, engine: str, arguments: dict[str, Any], out: Any) -> 
         arguments["logprobs"], arguments["logprobs_mode"], rows.vocabulary, arguments[NAME]
     )
     if parse_flag("margin", arguments["margin"]):
-        raise ValueError(
-            "`margin` must be False for a tensor on its device, got True (pass `logits.cpu()`)"
-        )
+        way_out = "leave `engine` out" if logits.is_cpu else "pass `logits.cpu()`"
+        raise ValueError(f"`margin` must be False for a tensor on its device, got True ({way_out})")
     counts = parse_flag("kept_count", arguments["kept_count"])
     if arguments["seed"] is None:
         if torch.compiler.is_compiling():
@@ -154,7 +153,7 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
     values = {name: arguments[name] for name in (*CHOICES, *_RNG_POSITION)}
     tensors = {name: values[name] for name in _PARAMETERS if isinstance(values[name], Tensor)}
     for name, value in tensors.items():
-        check_numbers(_PARAMETERS[name], value, n_rows)
+        check_numbers(_PARAMETERS[name], value, n_rows, device)
     plan, marked = _host_plan(n_rows, values, tensors, stages, draws)
     require_stages(engine, plan)
     settle_draws(engine, plan, arguments["reduction"])

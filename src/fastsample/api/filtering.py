@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from fastsample.engines.contract import KeptSets, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import CHOICES, make_plan
-from fastsample.inputs.arrays import dtype_of, in_type_of, is_tensor, minus_inf
+from fastsample.inputs.arrays import dtype_of, in_type_of, minus_inf
 from fastsample.inputs.logits import Rows, as_rows
 from fastsample.inputs.logits_processors import LogitsProcessors, make_logits_processors
 from fastsample.inputs.mask import is_short_allowed
+from fastsample.params.foreign import is_tensor
 from fastsample.params.ignored_tokens import parse_ignored
 from fastsample.params.table import DRAW, STAGES
 

@@ -20,8 +20,10 @@ _MOST = 2**63 - 1
 _CALLS, _TOKENS, _TOTAL, _LONGEST = range(4)
 
 _count = partial(IntParameter, rule="in [0, 2**63)")
-_NANOSECONDS = _count(name="nanoseconds", way_out="the time of a call, by a monotonic clock")
-_TOKEN_COUNT = _count(name="tokens", way_out="the number of tokens of a call")
+_NANOSECONDS = _count(
+    name="nanoseconds", way_out="the time of a call, by a clock such as time.perf_counter_ns"
+)
+_TOKEN_COUNT = _count(name="tokens", way_out="the number of tokens of a call, 0 or more")
 _PERCENT = FloatParameter(
     name="q", rule="in [0, 100]", way_out="a percentage: 50 for the median", low=0.0, high=100.0
 )

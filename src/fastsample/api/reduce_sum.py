@@ -70,7 +70,7 @@ def reduce_sum(
         if isa is not None:
             raise RuntimeError(
                 "`isa` must be left out where the compiled extension is not installed, got "
-                f"{isa!r} (NumPy computes the sum then)"
+                f"{isa!r} (leave it out: NumPy computes the sum then)"
             )
         return SUMS[reduction](values.reshape(-1))
     from fastsample import _native

@@ -12,11 +12,11 @@ from fastsample.engines import TENSOR_ENGINES, require_name
 from fastsample.engines.contract import Draw, SampleOutput, SampleRequest
 from fastsample.engines.execution import Execution
 from fastsample.engines.plan import CHOICES, make_plan, uniform_plan
-from fastsample.inputs.arrays import is_tensor
 from fastsample.inputs.logits import MAX_VOCABULARY, as_rows, memory_of_logits, take_steps
 from fastsample.inputs.logits_processors import make_logits_processors
 from fastsample.inputs.logprob_tokens import parse_logprob_tokens
 from fastsample.inputs.mask import is_short_allowed
+from fastsample.params.foreign import is_tensor
 from fastsample.params.ignored_tokens import parse_ignored
 from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
@@ -153,8 +153,8 @@ def sample(
         tensors on another device.
     on_invalid : {"raise", "mark"}
         How to report an invalid row: one that after mask, bias and penalties contains NaN or +inf,
-        or only -inf, or that has a parameter, a token of its history or one of `logprob_tokens`
-        out of range.
+        or only -inf, or that has a parameter, a token of its history or one of `logprob_tokens`, or
+        its own bias out of range.
         "raise": ValueError for the first. "mark": the row gets token -1 and a `Status`, and the
         other rows are drawn. Rows of a tensor on another device are always marked.
     reduction : {"exact", "fixed", "fast"}

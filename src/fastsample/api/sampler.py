@@ -24,6 +24,7 @@ from fastsample.inputs.logits import (
 )
 from fastsample.inputs.logprob_tokens import parse_logprob_tokens
 from fastsample.inputs.mask import is_short_allowed
+from fastsample.params.foreign import shown
 from fastsample.params.parameters import SamplingParams
 from fastsample.params.validation import check_reduction
 
@@ -346,9 +347,12 @@ class Sampler(SequenceHolder):
                 raise batch.bad_sequence_error(bad, self._table)
             output.status[list(bad)] = Status.BAD_PARAM
             batch.write_positions(bad)
+            marked = np.zeros(len(rows.values), np.bool_) if marks_invalid else None
             processors = batch.processors(
-                rows, bad, mask=mask, bias=bias, allow_short_mask=self._allow_short_mask
+                rows, bad, marked, mask=mask, bias=bias, allow_short_mask=self._allow_short_mask
             )
+            if marked is not None:
+                output.status[marked] = Status.BAD_PARAM
             request = SampleRequest(
                 rows.values, rows.vocabulary, batch.plan, processors, self._reduction, given
             )
@@ -418,7 +422,7 @@ class Sampler(SequenceHolder):
         measure = state["measure"]
         if not isinstance(measure, bool):
             raise TypeError(
-                f"`measure` must be True or False, got {type(measure).__name__} {measure!r} "
+                f"`measure` must be True or False, got {shown(measure)} "
                 "(True keeps the time of every call in `latency`)"
             )
         self._latency = Latency() if measure else None

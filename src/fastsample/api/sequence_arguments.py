@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 
 from fastsample.inputs.tokens import is_nested, token_list
+from fastsample.params.foreign import host_array, shown
 from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens
 from fastsample.params.table import POSITION
 from fastsample.params.validation import per_row
 
-REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back")
+REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back, 0 for none")
 
 
 def parse_id(number: Any) -> int:
     """Check one number of a sequence."""
     if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
         raise TypeError(
-            f"`sequences` must be numbers of sequences, got {type(number).__name__} {number!r} "
+            f"`sequences` must be numbers of sequences, got {shown(number)} "
             "(an integer that add() returned, or a list of them)"
         )
     return int(number)
@@ -30,7 +31,8 @@ def parse_ids(sequences: Any) -> tuple[int, ...] | None:
     """Check one number of a sequence, or several; None, for all, is returned."""
     if sequences is None:
         return None
-    listed = sequences.tolist() if hasattr(sequences, "tolist") else sequences
+    plain = host_array("sequences", sequences)
+    listed = plain.tolist() if hasattr(plain, "tolist") else plain
     ids = tuple(listed) if isinstance(listed, (list, tuple, range)) else (listed,)
     return ids if set(map(type, ids)) <= {int} else tuple(map(parse_id, ids))
 
@@ -64,6 +66,7 @@ def parse_token_lists(
     For one sequence, the list of tokens need not be in another list. With `skip_marks`, -1 is
     dropped, which a marked row has instead of a token.
     """
+    value = host_array(name, value)
     count = len(ignored)
     if count == 1 and not is_nested(value):
         return [_token_array(name, value, None, ignored[0], vocabulary, skip_marks)]
@@ -73,9 +76,10 @@ def parse_token_lists(
             f"{type(value).__name__} (an entry is a token or a list of tokens)"
         )
     if len(value) != count:
+        choice = "; sequences=[...] chooses sequences" if name == "tokens" else ""
         raise ValueError(
             f"`{name}` must have an entry for each of the {count} sequences, got {len(value)} "
-            "(an entry is a token or a list of tokens; sequences=[...] chooses sequences)"
+            f"(an entry is a token or a list of tokens{choice})"
         )
     return [
         _token_array(name, one, row, skipped, vocabulary, skip_marks)

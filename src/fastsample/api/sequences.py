@@ -6,14 +6,13 @@ import itertools
 from array import array
 from collections.abc import Iterable
 from copy import copy
-from functools import lru_cache
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastsample.engines.plan import CHOICES, PLAN, make_plan
 from fastsample.inputs.tokens import is_nested
+from fastsample.params.foreign import host_array
 from fastsample.params.ignored_tokens import IgnoredTokens, parse_ignored
 from fastsample.params.parameters import (
     MAX_POSITION,
@@ -151,21 +150,13 @@ def prepare(params: SamplingParams) -> PreparedParams:
     """Find the record of parameters, and keep it with them."""
     prepared: PreparedParams | None = getattr(params, "_prepared", None)
     if prepared is None:
-        prepared = _prepared(params.ignore_tokens, *_planned(params))
+        fields = {name: getattr(params, name) for name in (*CHOICES, "stages")}
+        ignored = parse_ignored(params.ignore_tokens)
+        prepared = PreparedParams(
+            make_plan(1, **fields).tobytes(), array("q", ignored.ids), ignored.has_outside
+        )
         object.__setattr__(params, "_prepared", prepared)
     return prepared
-
-
-_PLANNED = (*CHOICES, "stages")
-_planned = attrgetter(*_PLANNED)
-
-
-@lru_cache(maxsize=256, typed=True)
-def _prepared(ignore_tokens: Any, *values: Any) -> PreparedParams:
-    """Find what parameters have that differ in their seeds alone."""
-    plan = make_plan(1, **dict(zip(_PLANNED, values, strict=True)))
-    ignored = parse_ignored(ignore_tokens)
-    return PreparedParams(plan.tobytes(), array("q", ignored.ids), ignored.has_outside)
 
 
 def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) -> Sequence:
@@ -209,6 +200,7 @@ class SequenceTable:
         keywords: dict[str, Any],
         vocabulary: int,
     ) -> None:
+        prompt = host_array("prompt", prompt)
         self.is_dynamic = isinstance(params, (list, tuple))
         by_row = isinstance(stream, str) and stream == "row"
         self.has_continuations = by_row and not self.is_dynamic

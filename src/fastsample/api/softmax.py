@@ -169,7 +169,7 @@ def logsumexp(
 _ABOVE_0 = replace(
     TEMPERATURE,
     rule="a finite number > 0",
-    way_out="at 0 the sum has no logarithm",
+    way_out="1 changes nothing; at 0 the sum has no logarithm",
     low=REPETITION_PENALTY.low,
 )
 

@@ -57,8 +57,8 @@ ENGINES = {
         EngineRecord(
             name="numba",
             module="numba.engine",
-            missing="engine 'numba' needs numba, which is not installed, on x86-64 or aarch64: pip "
-            "install numba (or pip install '.[numba]' in fastsample's source folder)",
+            missing="engine 'numba' needs numba, which is not installed, on x86-64 or aarch64 (pip "
+            "install numba, or leave `engine` out)",
             requires=("numba",),
             machines=("x86_64", "amd64", "aarch64", "arm64"),
             package="numba",
@@ -74,8 +74,8 @@ ENGINES = {
         EngineRecord(
             name="torch",
             module="torch.engine",
-            missing="engine 'torch' needs torch, which is not installed: pip install torch (or pip "
-            "install '.[torch]' in fastsample's source folder)",
+            missing="engine 'torch' needs torch, which is not installed (pip install torch, or "
+            "leave `engine` out)",
             requires=("torch",),
             package="torch",
             draws=(DrawMethod.INVERSE, DrawMethod.RACE),
@@ -85,8 +85,8 @@ ENGINES = {
         EngineRecord(
             name="triton",
             module="triton.engine",
-            missing="engine 'triton' needs torch and triton, which are not both installed: pip "
-            "install torch triton (or leave `engine` out)",
+            missing="engine 'triton' needs torch and triton, which are not both installed (pip "
+            "install torch triton, or leave `engine` out)",
             requires=("torch", "triton"),
             package="triton",
             draws=(DrawMethod.INVERSE, DrawMethod.RACE),
@@ -165,7 +165,7 @@ def require_name(argument: str, value: Any) -> None:
     """Check that an argument which names an engine or an instruction set is a str or None."""
     if value is not None and not isinstance(value, str):
         raise TypeError(
-            f"`{argument}` must be a name or None, got {type(value).__name__} {value!r} (None "
+            f"`{argument}` must be a name or None, got {type(value).__name__} (None "
             "takes the fastest one)"
         )
 

@@ -120,8 +120,8 @@ def uniform_plan(
         return None
     try:
         record = _checked_record(stages, *choices.values())
-    except TypeError:
-        # Stages that cannot be hashed, or a value of the wrong kind: the caller finds the error.
+    except (TypeError, ValueError):
+        # Stages that cannot be hashed, or a bad value: the caller finds the error.
         return None
     return _repeat(record, n_rows)
 
@@ -214,7 +214,7 @@ def _first_streams(stream: Any, n_rows: int, draws: int, bad: Bad | None) -> Any
     first = replace(
         STREAM,
         rule=f"in [0, 2**32 - {draws - 1})",
-        way_out=f"{draws} draws take as many streams, from this one upwards",
+        way_out=f"{draws} draws take as many streams, from this one upwards: pass a lower one",
         high=STREAM.high - (draws - 1),
     )
     return first.values(stream, n_rows, bad)

@@ -8,33 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-
-def is_tensor(value: Any) -> bool:
-    """Return whether a value is a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
-def require_cpu(name: str, tensor: Any) -> None:
-    """Refuse a tensor on another device; `name` is the argument, for the message."""
-    if not tensor.is_cpu:
-        raise TypeError(
-            f"`{name}` must be on the CPU, got a tensor on {tensor.device} (pass `{name}.cpu()`)"
-        )
-
-
-def require_dense(name: str, tensor: Any) -> None:
-    """Refuse a tensor of another layout, and one that requires grad."""
-    if tensor.requires_grad:
-        raise TypeError(
-            f"`{name}` must not require grad, got a tensor that does (pass `{name}.detach()`)"
-        )
-    if tensor.is_nested:
-        raise TypeError(
-            f"`{name}` must be dense, got a nested tensor (pass `torch.stack({name}.unbind())`)"
-        )
-    if tensor.layout is not sys.modules["torch"].strided:
-        raise TypeError(f"`{name}` must be dense, got {tensor.layout} (pass `{name}.to_dense()`)")
+from fastsample.params.foreign import is_tensor
 
 
 def memory_of(array: Any) -> NDArray[Any]:
@@ -74,6 +48,18 @@ def in_type_of(logits: Any, memory: NDArray[Any]) -> Any:
 def minus_inf(dtype: np.dtype[Any]) -> Any:
     """Return -inf as it is in memory of this dtype."""
     return np.uint16(0xFF80) if dtype == np.uint16 else -np.inf
+
+
+def widened(bfloat16: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """Widen bfloat16, given as its bits.
+
+    Examples
+    --------
+    >>> widened(np.array([0x3F80, 0xFF80], np.uint16)).tolist()
+    [1.0, -inf]
+    """
+    bits: NDArray[np.uint32] = bfloat16.astype(np.uint32) << np.uint32(16)
+    return bits.view(np.float32)
 
 
 def nearest_float32(numbers: NDArray[Any]) -> NDArray[np.float32]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.validation import at
+from fastsample.params.foreign import at, host_array
+from fastsample.params.validation import Bad
 
 from .arrays import nearest_float32
 from .logits import Rows
@@ -23,8 +24,11 @@ _FORMS = (
 )
 
 
-def parse_bias(bias: Any, rows: Rows) -> list[Terms]:
-    """Check a bias; return the tokens and the values of each row."""
+def parse_bias(bias: Any, rows: Rows, bad: Bad | None = None) -> list[Terms]:
+    """Check a bias; return the tokens and the values of each row.
+
+    Rows whose own bias is out of range are marked in `bad`; without it they are an error.
+    """
     n_rows = len(rows.values)
     if _is_pairs(bias):
         _refuse_two_readings(bias)
@@ -35,7 +39,7 @@ def parse_bias(bias: Any, rows: Rows) -> list[Terms]:
                 f"`bias` must have one entry for each of the {n_rows} rows, got {len(bias)} "
                 "(one per row of `logits`, in their order)"
             )
-        return [_of_dict(one, rows, b) for b, one in enumerate(bias)]
+        return [_of_row(one, rows, b, bad) for b, one in enumerate(bias)]
     if isinstance(bias, tuple):
         return [_of_arrays(bias, rows)] * n_rows
     return [_of_dict(bias, rows, None)] * n_rows
@@ -84,6 +88,16 @@ def _of_pairs(bias: Any, rows: Rows) -> Terms:
 # ---------------------------------------------------------------- dicts and arrays
 
 
+def _of_row(bias: Any, rows: Rows, row: int, bad: Bad | None) -> Terms:
+    try:
+        return _of_dict(bias, rows, row)
+    except ValueError:
+        if bad is None:
+            raise
+        bad[row] = True
+        return _of_dict(None, rows, row)
+
+
 def _of_dict(bias: Any, rows: Rows, row: int | None) -> Terms:
     if bias is None:
         bias = {}
@@ -101,8 +115,13 @@ def _of_arrays(bias: tuple[Any, ...], rows: Rows) -> Terms:
             f"`bias` must be two arrays (tokens, values) where it is a tuple, got {len(bias)} "
             "things (a list has pairs (token, value), or one dict per row)"
         )
-    return _terms(bias[0], bias[1], rows, None)
+    tokens, values = (
+        host_array("bias", part, code=f"bias[{place}]") for place, part in enumerate(bias)
+    )
+    return _terms(tokens, values, rows, None)
 
+
+_NUMBERS = "pass numbers, which are added to logits; 0 changes nothing"
 
 _JSON_KEY = re.compile(r"-?[0-9]+")
 
@@ -134,20 +153,18 @@ def _values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDArray[n
     if isinstance(given, np.ma.MaskedArray):
         raise TypeError(
             "`bias` must have numbers as values, got a masked array (pass the values that it does "
-            "not mask, its `compressed()`)"
+            "not mask, `bias[1].compressed()`, and their tokens)"
         )
     try:
         numbers = np.asarray(given)
     except (TypeError, RuntimeError, ValueError) as error:
         raise TypeError(
-            f"`bias` must have numbers as values, got {type(given).__name__}: {error} "
-            "(each is added to a logit)"
+            f"`bias` must have numbers as values, got {type(given).__name__}: {error} ({_NUMBERS})"
         ) from error
     numbers = _widened(numbers)
     if numbers.dtype.kind not in "fiu" and numbers.size:
         raise TypeError(
-            f"`bias` must have numbers as values, got {numbers.dtype}{at(row)} "
-            "(each is added to a logit)"
+            f"`bias` must have numbers as values, got {numbers.dtype}{at(row)} ({_NUMBERS})"
         )
     if numbers.shape != tokens.shape:
         raise ValueError(
@@ -159,7 +176,7 @@ def _values(given: Any, tokens: NDArray[np.int64], row: int | None) -> NDArray[n
     if len(bad):
         raise ValueError(
             f"`bias` must be finite or -inf in float32, got {numbers[bad[0]]} for token "
-            f"{tokens[bad[0]]}{at(row)} (-inf bans a token)"
+            f"{tokens[bad[0]]}{at(row)} (-inf bans a token; a mask that bans the others forces it)"
         )
     return values
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.foreign import reason_of, way_to_array
+
 _CPU = 1
 _BFLOAT16 = (4, 16, 1)  # type code, bits, lanes
 
@@ -41,28 +43,38 @@ class _Memory:
         self.__array_interface__ = interface
 
 
-def memory_of(array: Any, name: str) -> tuple[NDArray[Any], bool]:
+def memory_of(array: Any, name: str, cast: str = "") -> tuple[NDArray[Any], bool]:
     """Return the memory of an object with ``__dlpack__``, and whether it is bfloat16, as uint16.
 
-    `name` is the argument, for messages.
+    `name` is the argument, and `cast` the dtype that messages name.
     """
     kind = f"{type(array).__module__}.{type(array).__qualname__}"
-    device = int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else _CPU
+    device = _device_of(array)
     if device != _CPU:
+        way_out = way_to_array(name, array, cast) or "pass a copy on the host, an array of NumPy"
         raise TypeError(
             f"`{name}` must be on the CPU, got a {kind} on a device of DLPack's type {device} "
-            "(copy it to the host first)"
+            f"({way_out})"
         )
     try:
         return np.from_dlpack(array), False
     except Exception as error:  # of the other library, and of any type
         bits = _bfloat16_bits(array)
         if bits is None:
+            way_out = way_to_array(name, array, cast) or "pass an array of NumPy"
             raise TypeError(
                 f"`{name}` must be an array that NumPy reads through DLPack, or bfloat16, got a "
-                f"{kind}: {error} (pass it through `np.asarray`)"
+                f"{kind}: {reason_of(error)} ({way_out})"
             ) from error
         return bits, True
+
+
+def _device_of(array: Any) -> int:
+    """Return the type of the device, as DLPack numbers them; the CPU where it is not stated."""
+    try:
+        return int(array.__dlpack_device__()[0])
+    except Exception:  # of the other library, and of any type: the reading reports it
+        return _CPU
 
 
 def _bfloat16_bits(array: Any) -> NDArray[np.uint16] | None:

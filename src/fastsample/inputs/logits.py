@@ -8,10 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.foreign import (
+    error_of_tensor,
+    fault_of_host_tensor,
+    is_tensor,
+    spelled,
+    way_to_array,
+)
 from fastsample.params.validation import IntParameter, vocabulary_parameter
 
 from . import dlpack
-from .arrays import is_tensor, memory_of, require_cpu, require_dense
+from .arrays import memory_of
 
 MAX_VOCABULARY = 2**22
 
@@ -50,7 +57,9 @@ def as_rows(logits: Any, valid_vocab: Any = None, at: Any = None) -> Rows:
     They are not copied, unless `at` has a step for each row.
     """
     memory, torch = memory_of_logits(logits)
-    return rows_of(memory if at is None else take_steps(memory, at), torch, valid_vocab)
+    if at is not None:
+        memory = take_steps(memory, at)
+    return rows_of(memory, torch, valid_vocab, logits)
 
 
 def take_steps(logits: Any, at: Any) -> Any:
@@ -76,15 +85,17 @@ def _step_parameter(steps: int) -> IntParameter:
     )
 
 
-def rows_of(memory: Any, torch: bool, valid_vocab: Any) -> Rows:
-    """Check the shape of an array or tensor of logits, and return it as rows."""
+def rows_of(memory: Any, torch: bool, valid_vocab: Any, logits: Any = None) -> Rows:
+    """Check the shape of an array or tensor of logits, and return it as rows.
+
+    `logits` is the argument that it is read from, for messages.
+    """
     shape = tuple(memory.shape)
     if len(shape) not in (1, 2):
-        way_out = (
-            "pass `logits[:, -1]`, the last step, or at=-1 where the function has it"
-            if len(shape) == 3
-            else "one row per sequence"
-        )
+        code = spelled("logits", memory if logits is None else logits)
+        way_out = f"pass `{code}.reshape(-1, {shape[-1]})`" if shape else "pass all logits of a row"
+        if len(shape) == 3:
+            way_out = f"pass `{code}[:, -1]`, the last step, or at=-1 where the function has it"
         raise ValueError(f"`logits` must have shape (V,) or (B, V), got {shape} ({way_out})")
     columns = int(shape[-1])
     vocabulary = columns
@@ -93,7 +104,7 @@ def rows_of(memory: Any, torch: bool, valid_vocab: Any) -> Rows:
     if not 1 <= vocabulary <= MAX_VOCABULARY:
         raise ValueError(
             f"`logits` must have 1 to 2**22 tokens per row, got shape {shape} "
-            "(the last axis is the vocabulary)"
+            "(the last axis is the vocabulary; valid_vocab ends a longer one)"
         )
     return Rows(memory[None] if len(shape) == 1 else memory, shape[:-1], torch, vocabulary)
 
@@ -124,11 +135,11 @@ def memory_of_floats(value: Any, floats: Floats) -> tuple[NDArray[Any], bool]:
     if is_tensor(value):
         return memory_of_tensor(value, floats), True
     if hasattr(value, "__dlpack__"):
-        memory, is_bfloat16 = dlpack.memory_of(value, name)
-        return (memory if is_bfloat16 else _readable(memory, floats)), False
-    way_out = f"pass `np.asarray({name}, dtype={floats.cast[0]})`"
-    if isinstance(value, (str, bytes)):
-        way_out = "pass the logits that a model computes"
+        memory, is_bfloat16 = dlpack.memory_of(value, name, floats.cast[0])
+        if not is_bfloat16:
+            memory = _readable(memory, floats, f"np.from_dlpack({name})")
+        return memory, False
+    way_out = way_to_array(name, value, floats.cast[0]) or "pass an array of NumPy with numbers"
     if hasattr(value, "logits"):
         way_out = "pass `output.logits[:, -1]`"
     raise TypeError(
@@ -147,36 +158,60 @@ def memory_of_tensor(tensor: Any, floats: Floats = LOGITS) -> NDArray[Any]:
     memory: NDArray[Any]
     try:
         memory = (tensor.view(torch.int16) if is_bfloat16 else tensor).numpy()
-    except (TypeError, RuntimeError):
-        _require_plain(tensor, floats.name)
-        raise
+    except Exception as error:
+        _require_dtype(tensor, floats)
+        raise error_of_tensor(floats.name, tensor, error) from error
     if is_bfloat16 and not tensor.requires_grad:
         return memory.view(np.uint16)
     if memory.dtype.char not in floats.chars:
-        _require_plain(tensor, floats.name)
-        raise wrong_dtype(tensor.dtype, floats, f"pass `{floats.name}.{floats.cast[1]}`")
+        _require_dtype(tensor, floats)
     return memory
 
 
-def _require_plain(tensor: Any, name: str) -> None:
-    """Refuse a tensor that requires grad, that is not dense, or that is on another device."""
-    require_dense(name, tensor)
-    require_cpu(name, tensor)
+def _require_dtype(tensor: Any, floats: Floats) -> None:
+    """Refuse a tensor of another dtype, and any that requires grad or is not dense."""
+    name, (_, cast) = floats.name, floats.cast
+    fault = fault_of_host_tensor(name, tensor)
+    if fault is not None and not tensor.is_conj():
+        raise fault.error(name)
+    if str(tensor.dtype).removeprefix("torch.") not in floats.dtypes.replace(",", "").split():
+        way_out = f"pass `{name}.real.{cast}`" if tensor.is_complex() else f"pass `{name}.{cast}`"
+        raise wrong_dtype(tensor.dtype, floats, way_out)
 
 
-def _readable(array: NDArray[Any], floats: Floats) -> NDArray[Any]:
-    """Return an array with a dtype that engines read, bfloat16 as uint16; refuse others."""
-    dtype, name = array.dtype, floats.name
+def _readable(array: NDArray[Any], floats: Floats, code: str = "") -> NDArray[Any]:
+    """Return an array with a dtype that engines read, bfloat16 as uint16; refuse others.
+
+    `code` is how hints write the array, where it is not by the name of the argument.
+    """
+    dtype, code = array.dtype, code or floats.name
     if dtype.char in floats.chars and dtype.isnative:
         return array
     if dtype.name == "bfloat16" and dtype.itemsize == 2:
         return memory_of(array)
     if not dtype.isnative:
         raise TypeError(
-            f"`{name}` must be in this machine's byte order, got {dtype.str!r} "
-            f"(pass `{name}.astype({name}.dtype.newbyteorder('='))`)"
+            f"`{floats.name}` must be in this machine's byte order, got {dtype.str!r} "
+            f"(pass `{code}.astype({code}.dtype.newbyteorder('='))`)"
         )
-    raise wrong_dtype(dtype, floats, f"pass `{name}.astype({floats.cast[0]})`")
+    raise wrong_dtype(dtype, floats, _way_to_floats(array, code, floats.cast[0]))
+
+
+def _way_to_floats(array: NDArray[Any], code: str, cast: str) -> str:
+    """Say how to make floats of an array of another dtype."""
+    if array.dtype.kind == "c":
+        return f"pass `{code}.real.astype({cast})`"
+    if array.dtype.kind not in "biuf":
+        try:
+            array.astype(np.float32, casting="same_kind" if array.dtype.kind in "mM" else "unsafe")
+        except Exception:  # of any object in it
+            return "pass an array of numbers"
+    if array.dtype == np.uint16:
+        return (
+            f"pass `{code}.astype({cast})`, or `({code}.astype(np.uint32) << 16).view(np.float32)` "
+            "where it has the bits of bfloat16"
+        )
+    return f"pass `{code}.astype({cast})`"
 
 
 def wrong_dtype(dtype: Any, floats: Floats, way_out: str) -> TypeError:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.foreign import host_array
 from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens
 from fastsample.params.validation import Bad
 
@@ -53,13 +54,13 @@ def make_logits_processors(
     """Check the arguments of `sample` of these names; None if there are none.
 
     `ignored` are the tokens of histories that penalties skip, in all rows or each. Rows whose
-    history has a token out of range are marked in `bad`; without it they are an error.
+    history or own bias is out of range are marked in `bad`; without it they are an error.
     """
     if mask is None and bias is None and prompt is None and output is None:
         return None
     return LogitsProcessors(
         None if mask is None else parse_mask(mask, rows, allow_short=allow_short_mask),
-        None if bias is None else _lists_of(parse_bias(bias, rows)),
+        None if bias is None else _lists_of(parse_bias(bias, rows, bad)),
         None if prompt is None else history("prompt", prompt, rows, ignored, bad),
         None if output is None else history("output", output, rows, ignored, bad),
     )
@@ -77,12 +78,13 @@ def history(
 ) -> TokenLists:
     """Check the tokens of every row; of one row they need not be in another list."""
     n_rows = len(rows.values)
+    value = host_array(name, value)
     if isinstance(value, (str, bytes)):
         raise text_error(name, value)
     if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) not in (1, 2):
         raise TypeError(
             f"`{name}` must be a list of tokens, one such list per row, or an array, got "
-            f"{type(value).__name__} (an empty list where there are none)"
+            f"{type(value).__name__} (pass lists of integers, empty where there are none)"
         )
     if n_rows == 1 and not is_nested(value):
         value = [value]

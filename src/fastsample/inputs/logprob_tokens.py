@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.foreign import host_array, shown
 from fastsample.params.ignored_tokens import IgnoredTokens
 from fastsample.params.validation import Bad, per_row
 
@@ -32,12 +33,13 @@ def parse_logprob_tokens(value: Any, rows: Rows, bad: Bad | None) -> NDArray[np.
         K is the length of the longest list, `NO_TOKEN` in the rest of the others.
     """
     n_rows = len(rows.values)
+    value = host_array(NAME, value)
     if isinstance(value, (str, bytes)):
         raise text_error(NAME, value)
     if not isinstance(value, (list, tuple)) and getattr(value, "ndim", 0) not in (1, 2):
         raise TypeError(
             f"`{NAME}` must be a list of tokens, one such list per row, or an array, got "
-            f"{type(value).__name__} {value!r:.40} (a list of one, for one token)"
+            f"{shown(value)} (a list of one, for one token)"
         )
     if not _is_per_row(value):
         shared = np.empty((n_rows, len(value)), np.int64)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastsample.params.validation import at
+from fastsample.params.foreign import array_of_tensor, at, brief, is_tensor, spelled
 
 from . import dlpack
-from .arrays import is_tensor, memory_of, require_cpu
+from .arrays import widened
 from .logits import Rows
 from .mask_hints import dtype_hint, list_hint, width_hint
 
@@ -22,8 +22,8 @@ def is_short_allowed(short_mask: Any) -> bool:
     if isinstance(short_mask, str) and short_mask in SHORT_MASKS:
         return short_mask == "ban"
     raise ValueError(
-        f'`short_mask` must be "raise" or "ban", got {short_mask!r} ("ban" bans the tokens past '
-        "the end of a bool mask)"
+        f'`short_mask` must be "raise" or "ban", got {brief(short_mask)} ("ban" bans the tokens '
+        "past the end of a bool mask)"
     )
 
 
@@ -37,7 +37,7 @@ def parse_mask(mask: Any, rows: Rows, *, allow_short: bool) -> NDArray[Any] | No
     if isinstance(mask, (list, tuple)) and any(one is None or _is_array(one) for one in mask):
         return _by_row(mask, rows, allow_short)
     array = _array_of(mask, rows, None)
-    require_mask_shape(array.shape, rows, array, allow_short=allow_short)
+    require_mask_shape(array.shape, rows, array, mask, allow_short=allow_short)
     return np.ascontiguousarray(array[None] if array.ndim == 1 else array)
 
 
@@ -45,13 +45,15 @@ def require_mask_shape(
     shape: tuple[int, ...],
     rows: Rows,
     array: Any,
+    mask: Any,
     *,
     allow_short: bool,
     row: int | None = None,
 ) -> None:
     """Check the shape of a mask of bools or words, of one row if it is given.
 
-    `array` is what the message may look at: an array of NumPy, or a tensor that is not read.
+    The message may look at `array`: an array of NumPy, or a tensor that is not read. `mask` is the
+    argument that it comes from.
     """
     n_rows, columns = rows.values.shape
     is_bits = not str(array.dtype).endswith("bool")
@@ -63,7 +65,7 @@ def require_mask_shape(
     expected = f"({width},)" if row is not None else f"({width},) or ({n_rows}, {width})"
     raise ValueError(
         f"`mask` must have shape {expected}, got {tuple(shape)}{at(row)} "
-        f"({width_hint(array, rows, width, has_axes=has_axes)})"
+        f"({width_hint(array, rows, width, spelled('mask', mask), has_axes=has_axes)})"
     )
 
 
@@ -78,8 +80,9 @@ def _array_of(mask: Any, rows: Rows, row: int | None) -> NDArray[Any]:
         memory = memory.view(np.uint32)
     if memory.dtype in (np.bool_, np.uint32):
         return memory
+    dtype = str(mask.dtype).removeprefix("torch.") if is_tensor(mask) else memory.dtype
     raise TypeError(
-        f"`mask` must be bool, or int32 with a bit per token, got {memory.dtype}{at(row)} "
+        f"`mask` must be bool, or int32 with a bit per token, got {dtype}{at(row)} "
         f"({dtype_hint(mask, memory, rows)})"
     )
 
@@ -93,10 +96,10 @@ def _memory_of(mask: Any, rows: Rows, row: int | None) -> NDArray[Any]:
     if isinstance(mask, np.ndarray):
         return mask
     if is_tensor(mask):
-        require_cpu("mask", mask)
-        return memory_of(mask)
+        return array_of_tensor("mask", mask.detach() if mask.requires_grad else mask, row)
     if hasattr(mask, "__dlpack__"):
-        return dlpack.memory_of(mask, "mask")[0]
+        memory, is_bfloat16 = dlpack.memory_of(mask, "mask")
+        return widened(memory) if is_bfloat16 else memory
     raise TypeError(
         f"`mask` must be an array, got {type(mask).__name__}{at(row)} ({list_hint(mask, rows)})"
     )
@@ -116,7 +119,7 @@ def _by_row(masks: Any, rows: Rows, allow_short: bool) -> NDArray[Any] | None:
     for b, mask in enumerate(masks):
         array = None if mask is None else _array_of(mask, rows, b)
         if array is not None:
-            require_mask_shape(array.shape, rows, array, allow_short=allow_short, row=b)
+            require_mask_shape(array.shape, rows, array, mask, allow_short=allow_short, row=b)
         arrays.append(array)
     given = [array for array in arrays if array is not None]
     if not given:

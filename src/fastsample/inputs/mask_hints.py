@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import is_tensor
+from fastsample.params.foreign import is_tensor, way_to_array
+
 from .logits import Rows
 
 _FORBIDDING = -1e4
@@ -18,16 +19,30 @@ _BY_TOKEN = "a bool for each token, True where it is allowed"
 
 def dtype_hint(mask: Any, memory: NDArray[Any], rows: Rows) -> str:
     """Say how to make a mask of bools or words from an array of another dtype."""
-    return _hint(memory, rows, is_tensor(mask), "mask")
+    if memory.dtype.name.startswith(("bfloat", "float8", "float4")):  # of ml_dtypes
+        memory = memory.astype(np.float32)
+    is_readable = isinstance(mask, np.ndarray) or is_tensor(mask)
+    code = "mask" if is_readable else "np.from_dlpack(mask)"
+    if not is_readable and str(getattr(mask, "dtype", "")).endswith(
+        "bfloat16"
+    ):  # which NumPy lacks
+        code = "(mask != 0)" if (memory == 1).any() else "(mask == 0)"
+        return f"pass `{code}`" if _of_numbers(memory, False, code) else f"pass {_BY_TOKEN}"
+    return _hint(memory, rows, is_tensor(mask), code)
 
 
 def list_hint(mask: Any, rows: Rows) -> str:
     """Say how to make a mask from what is not an array."""
+    if isinstance(mask, (bytes, bytearray, memoryview)) and memoryview(mask).format == "B":
+        return _hint(np.frombuffer(mask, np.uint8), rows, False, "np.frombuffer(mask, np.uint8)")
     is_set = isinstance(mask, (set, frozenset))
-    if not is_set and not isinstance(mask, (list, tuple, range)):
+    way_out = "" if is_set else way_to_array("mask", mask)
+    if way_out and "np.asarray" not in way_out:
+        return way_out
+    if not is_set and not way_out:
         return f"pass {_BY_TOKEN}"
     try:
-        array = np.asarray(list(mask))
+        array = np.asarray(list(mask) if is_set else mask)
     except (TypeError, ValueError, OverflowError):
         return f"pass an array of {_BY_TOKEN}"
     if array.dtype == np.bool_ and not is_set:
@@ -46,25 +61,25 @@ def device_hint() -> str:
     )
 
 
-def width_hint(array: Any, rows: Rows, width: int, *, has_axes: bool) -> str:
-    """Say what to do about a mask of bools or words whose shape is wrong."""
+def width_hint(array: Any, rows: Rows, width: int, code: str, *, has_axes: bool) -> str:
+    """Say what to do about a mask of bools or words whose shape is wrong; `code` is the mask."""
     n_rows = int(rows.values.shape[0])
     if not has_axes:
         last = int(array.shape[-1]) if array.ndim else 0
         if array.ndim > 2 and last == width and np.prod(array.shape) == n_rows * width:
-            return f"pass `mask.reshape({n_rows}, {width})`"
+            return f"pass `{code}.reshape({n_rows}, {width})`"
         return "one for all rows, or one for each row of `logits`"
     if not array.shape[-1]:
         return f"leave it out where all tokens are allowed, else pass {_BY_TOKEN}"
     if array.shape[-1] < width:
         return 'short_mask="ban" bans the tokens past its end'
-    cut = f"`mask[..., :{width}]`"
+    cut = f"`{code}[..., :{width}]`"
     if str(array.dtype).endswith("bool") or not _is_by_token(array.shape[-1], rows):
         return f"pass {cut}"
     if not isinstance(array, np.ndarray):
         return f"pass {cut} where it has words; {device_hint()}"
     values = array.view(np.int32)
-    expression = _of_numbers(values, False, "mask")
+    expression = _of_numbers(values, False, code)
     return f"pass {expression}" if expression else f"pass {cut}"
 
 

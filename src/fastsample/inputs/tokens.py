@@ -7,19 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastsample.params.foreign import at, host_array
 from fastsample.params.ignored_tokens import (
     LEAST_TOKEN,
     MOST_TOKENS,
     NONE_IGNORED,
     IgnoredTokens,
 )
-from fastsample.params.validation import at, per_row
+from fastsample.params.validation import per_row
+
+_INTEGERS = "pass integers: tokens are columns of `logits`"
+_ONE_TOKEN = "pass a list, [0] for one token 0: tokens are columns of `logits`"
 
 IGNORED = -2
 """What engines read in place of a token that no penalty counts; windows keep its place."""
 
 
-_WAYS_OUT = {"bias": "", "logprob_tokens": "; -1 leaves a place without a token"}
+_WAYS_OUT = {
+    "bias": "leave others out",
+    "logprob_tokens": "-1 leaves a place without a token",
+}
 
 
 def token_list(
@@ -50,10 +57,12 @@ def token_list(
     int64 array of shape (N,)
         A copy, which another thread cannot change between this check and its use.
     """
+    value = host_array(name, value, row)
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
-            f"`{name}` must hold lists of integers, got a masked array{at(row)} (pass the tokens "
-            "that it does not mask, its `compressed()`)"
+            f"`{name}` must hold lists of integers, got a masked array{at(row)} (pass "
+            f"`{name if row is None else f'{name}[{row}]'}.compressed()`, the tokens that it does "
+            "not mask)"
         )
     _check_types(name, value, row)
     try:
@@ -64,13 +73,14 @@ def token_list(
     except (TypeError, RuntimeError, ValueError) as error:
         raise TypeError(
             f"`{name}` must hold lists of integers, got {type(value).__name__}{at(row)}: {error} "
-            "(tokens are columns of `logits`)"
+            f"({_INTEGERS})"
         ) from error
     are_integers = tokens.dtype.kind in "iu" or all(map(is_integer, tokens.ravel()))
     if tokens.ndim != 1 or not are_integers:
         raise TypeError(
             f"`{name}` must hold lists of integers, got {type(value).__name__} of shape "
-            f"{tokens.shape} and dtype {tokens.dtype}{at(row)} (tokens are columns of `logits`)"
+            f"{tokens.shape} and dtype {tokens.dtype}{at(row)} "
+            f"({_ONE_TOKEN if tokens.ndim == 0 and are_integers else _INTEGERS})"
         )
     if skip_marks:
         tokens = tokens[tokens != -1]
@@ -87,10 +97,13 @@ def require_tokens(
     is_good &= (tokens >= LEAST_TOKEN) & (tokens < MOST_TOKENS)
     if is_good.all():
         return
-    way_out = _WAYS_OUT.get(name, '; ignore_tokens="outside" lets penalties skip others')
+    other = tokens[~is_good][0]
+    way_out = _WAYS_OUT.get(name, 'ignore_tokens="outside" lets penalties skip others')
+    if name not in _WAYS_OUT and not LEAST_TOKEN <= other < MOST_TOKENS:
+        way_out = _WAYS_OUT["bias"]
     raise ValueError(
-        f"`{name}` must hold tokens in [0, {limit}), got {tokens[~is_good][0]}{at(row)} "
-        f"(tokens are columns of `logits`{way_out})"
+        f"`{name}` must hold tokens in [0, {limit}), got {other}{at(row)} "
+        f"(tokens are columns of `logits`; {way_out})"
     )
 
 
@@ -113,8 +126,7 @@ def _check_types(name: str, value: Any, row: int | None) -> None:
         raise text_error(name, text, row)
     if bool in types and len(types) > 1:
         raise TypeError(
-            f"`{name}` must hold lists of integers, got a bool among them{at(row)} "
-            "(tokens are columns of `logits`)"
+            f"`{name}` must hold lists of integers, got a bool among them{at(row)} ({_INTEGERS})"
         )
 
 

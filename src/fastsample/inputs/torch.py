@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fastsample.params.foreign import require_plain
 from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens
 from fastsample.params.stages import is_on
 from fastsample.params.table import STAGES
 from fastsample.params.validation import CountParameter, FloatParameter, Parameter
 
-from .arrays import require_dense
 from .logits import LOGITS, Rows, rows_of, wrong_dtype
 from .mask import require_mask_shape
 from .mask_hints import device_hint
@@ -34,22 +34,23 @@ def as_tensor_rows(logits: Tensor, valid_vocab: Any) -> Rows:
             f"`logits` must be on a device with float64 and int64, got a tensor on {logits.device} "
             "(pass `logits.cpu()`)"
         )
-    require_dense("logits", logits)
+    require_plain("logits", logits)
     if logits.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise wrong_dtype(logits.dtype, LOGITS, "pass `logits.float()`")
+        real = ".real" if logits.is_complex() else ""
+        raise wrong_dtype(logits.dtype, LOGITS, f"pass `logits{real}.float()`")
     return rows_of(logits, True, valid_vocab)
 
 
 # ---------------------------------------------------------------- numbers
 
 
-def check_numbers(parameter: Parameter, value: Tensor, n_rows: int) -> None:
-    """Check the dtype, layout and shape of a parameter."""
+def check_numbers(parameter: Parameter, value: Tensor, n_rows: int, device: torch.device) -> None:
+    """Check the dtype, layout and shape of a parameter, of rows on a device."""
+    require_plain(parameter.name, value, device)
     is_float = isinstance(parameter, FloatParameter)
     wrong = value.dtype == torch.bool or value.is_complex()
     if wrong or (value.is_floating_point() and not is_float):
-        raise parameter.wrong_kind(f"a tensor of {value.dtype}")
-    require_dense(parameter.name, value)
+        raise parameter.wrong_kind(f"a tensor of {value.dtype}", value)
     if value.shape not in ((), (n_rows,)):
         raise ValueError(
             f"`{parameter.name}` must be a scalar or have shape (B,) = ({n_rows},), got "
@@ -116,7 +117,7 @@ def has_tensors(name: str, value: Any) -> bool:
 
 def check_mask(mask: Tensor, rows: Rows, *, allow_short: bool) -> Tensor:
     """Check a mask; return it with two axes, as bool or int32."""
-    require_dense("mask", mask)
+    require_plain("mask", mask, rows.values.device)
     if mask.dtype == torch.uint32:
         mask = mask.view(torch.int32)
     if mask.dtype not in (torch.bool, torch.int32):
@@ -124,7 +125,7 @@ def check_mask(mask: Tensor, rows: Rows, *, allow_short: bool) -> Tensor:
             f"`mask` must be bool, or int32 with a bit per token, got {mask.dtype} "
             f"({device_hint()})"
         )
-    require_mask_shape(tuple(mask.shape), rows, mask, allow_short=allow_short)
+    require_mask_shape(tuple(mask.shape), rows, mask, mask, allow_short=allow_short)
     return mask[None] if mask.ndim == 1 else mask
 
 
@@ -140,11 +141,12 @@ def check_tokens(
     bad : bool tensor of shape (B,)
         Rows with a token out of range that is not ignored.
     """
+    require_plain(name, value, rows.values.device, "bias[0]" if name == "bias" else "")
     if value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
         raise TypeError(
-            f"`{name}` must hold integers, got {value.dtype} (tokens are columns of `logits`)"
+            f"`{name}` must hold integers, got {value.dtype} (pass integers: tokens are columns of "
+            "`logits`)"
         )
-    require_dense(name, value)
     shaped = value[None] if value.ndim == 1 else value
     n_rows = rows.values.shape[0]
     may_share = name == "bias" or (name == "logprob_tokens" and value.ndim == 1)
@@ -184,8 +186,9 @@ def check_bias(bias: Any, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
             f"`bias` must be a tuple of two tensors (tokens, values), got {kinds} (add one that is "
             "as wide as the rows to `logits`)"
         )
-    tokens, bad = check_tokens("bias", parts[0], rows)
     values = parts[1]
+    require_plain("bias", values, rows.values.device, "bias[1]")
+    tokens, bad = check_tokens("bias", parts[0], rows)
     if values.shape != parts[0].shape:
         raise ValueError(
             f"`bias` must have a value for each token, got {tuple(values.shape)} values for "
@@ -193,9 +196,9 @@ def check_bias(bias: Any, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         )
     if values.dtype == torch.bool or values.is_complex():
         raise TypeError(
-            f"`bias` must have numbers as values, got {values.dtype} (each is added to a logit)"
+            f"`bias` must have numbers as values, got {values.dtype} (pass numbers, which are "
+            "added to logits; 0 changes nothing)"
         )
-    require_dense("bias", values)
     is_narrow = values.dtype in (torch.float16, torch.bfloat16, torch.float32)
     dtype = torch.float32 if is_narrow else torch.float64
     values = values.to(tokens.device, dtype, non_blocking=True).expand(tokens.shape)

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .foreign import brief, host_array
+
 OUTSIDE = "outside"
 
 LEAST_TOKEN, MOST_TOKENS = -(2**31), 2**31
@@ -39,7 +41,8 @@ def parse_ignored(value: Any) -> IgnoredTokens:
     """Check `ignore_tokens`: tokens, "outside", or both in a list."""
     if value is None or (type(value) is tuple and not value):
         return NONE_IGNORED
-    listed = value.tolist() if hasattr(value, "tolist") else value
+    plain = host_array("ignore_tokens", value)
+    listed = plain.tolist() if hasattr(plain, "tolist") else plain
     if isinstance(listed, (str, int)):
         listed = (listed,)
     if not isinstance(listed, (list, tuple, set, frozenset, range)):
@@ -61,6 +64,6 @@ def parse_ignored(value: Any) -> IgnoredTokens:
 
 def _wrong_kind(value: Any) -> TypeError:
     return TypeError(
-        f'`ignore_tokens` must be tokens, "outside" or a list of these, got {value!r:.40} '
+        f'`ignore_tokens` must be tokens, "outside" or a list of these, got {brief(value)} '
         '("outside" is all that are not columns of the logits)'
     )

@@ -181,7 +181,7 @@ def replace_fields(params: SamplingParams | None, keywords: dict[str, Any]) -> S
     if params is not None and not isinstance(params, SamplingParams):
         raise TypeError(
             f"`params` must be a SamplingParams, got {type(params).__name__} (pass a field by its "
-            "name, as in temperature=0.8)"
+            "name, as in SamplingParams(temperature=0.8))"
         )
     if params is not None and not keywords:
         return params

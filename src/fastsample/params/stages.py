@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .foreign import brief, shown
 from .table import STAGES
 from .validation import Bad, Parameter
 
@@ -14,13 +15,13 @@ def check_stages(stages: Any) -> None:
     """Check an order of stages: names of the table, each once."""
     if not isinstance(stages, (tuple, list)):
         raise TypeError(
-            f"`stages` must be a tuple of names, got {type(stages).__name__} {stages!r} "
+            f"`stages` must be a tuple of names, got {shown(stages)} "
             f"(all of them, in the default order: {STAGES})"
         )
     for place, stage in enumerate(stages):
         if not isinstance(stage, str) or stage not in STAGES:
             raise ValueError(
-                f"`stages` must hold names of stages, got {stage!r} (they are {STAGES})"
+                f"`stages` must hold names of stages, got {brief(stage)} (they are {STAGES})"
             )
         if stage in stages[:place]:
             raise ValueError(

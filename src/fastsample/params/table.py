@@ -158,7 +158,7 @@ SEED = SeedParameter(
     name="seed",
     help="The seed of the random numbers.",
     rule="in [0, 2**64)",
-    way_out="take it modulo 2**64, or leave `seed` out for a fresh one",
+    way_out="leave `seed` out for a fresh one",
     high=2**64 - 1,
     dtype=np.uint64,
 )
@@ -166,7 +166,7 @@ POSITION = IntParameter(
     name="position",
     help="How many tokens have been drawn for this sequence.",
     rule="in [0, 2**64)",
-    way_out="how many tokens have been drawn for this sequence",
+    way_out="how many tokens have been drawn for this sequence, 0 for the first",
     high=2**64 - 1,
     dtype=np.uint64,
 )
@@ -178,7 +178,7 @@ STREAM = IntParameter(
     high=2**32 - 1,
     dtype=np.uint32,
 )
-ONE_STREAM = replace(STREAM, way_out="which continuation of the seed")
+ONE_STREAM = replace(STREAM, way_out="which continuation of the seed, 0 for the first")
 """The stream of one sequence, where "row" has no meaning."""
 THREADS = IntParameter(
     name="n_threads",

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from .foreign import array_of_tensor, at, brief, is_tensor, reason_of, shown
+from .hints import way_to_number
 from .ops import DrawMethod, Op
 
 Bad = NDArray[np.bool_]
@@ -30,7 +32,10 @@ def _bare(value: Any) -> Any:
     dtype = getattr(value, "dtype", None)
     if getattr(dtype, "kind", "") in _TIMES:
         return value
-    bare = value.item()
+    try:
+        bare = value.item()
+    except Exception:  # of another library: a tensor without values, for example
+        return value
     if bare == 0 and str(dtype).removeprefix("torch.") in ("float32", "bfloat16"):
         # Neither of the conversions of bfloat16 to float32 is arithmetic: each moves the bits.
         single = value.detach().float().cpu() if hasattr(value, "detach") else value
@@ -54,11 +59,6 @@ def _is_int64(value: Any) -> bool:
     return str(getattr(value, "dtype", "")) in ("int64", ">i8", "torch.int64")
 
 
-def at(row: int | None) -> str:
-    """Name a row in a message."""
-    return "" if row is None else f" at row {row}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Parameter(ABC):
     """One numeric parameter of the table."""
@@ -77,6 +77,7 @@ class Parameter(ABC):
     plain: ClassVar[Any]
     kind: ClassVar[str]
     dtype_kinds: ClassVar[str]
+    is_number: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.off and self.default is not None:
@@ -86,15 +87,24 @@ class Parameter(ABC):
     def number(self, value: Any, row: int | None = None) -> Any:
         """Return `value` as the Python number that the parameter holds, its range unchecked."""
 
-    def wrong_kind(self, got: str, row: int | None = None) -> TypeError:
+    def wrong_kind(self, got: str, value: Any, row: int | None = None) -> TypeError:
         """Make the error for a value of another kind."""
-        return TypeError(f"`{self.name}` must be {self.kind}, got {got}{at(row)} ({self.way_out})")
+        way_out = self.way_out
+        if row is None and self.is_number:
+            off = self.off[0] if self.off else 0
+            is_integer = isinstance(self, IntParameter)
+            cast = way_to_number(self.name, value, is_integer=is_integer, off=off)
+            way_out = f"{cast}; {way_out}" if cast else way_out
+        return TypeError(f"`{self.name}` must be {self.kind}, got {got}{at(row)} ({way_out})")
 
     def out_of_range(self, number: Any, row: int | None = None) -> ValueError:
         """Make the error for a number out of range."""
-        return ValueError(
-            f"`{self.name}` must be {self.rule}, got {number}{at(row)} ({self.way_out})"
-        )
+        way_out = self.way_into_range(row)
+        return ValueError(f"`{self.name}` must be {self.rule}, got {number}{at(row)} ({way_out})")
+
+    def way_into_range(self, row: int | None) -> str:
+        """Say what to do about a number out of range."""
+        return self.way_out
 
     def one(self, value: Any, row: int | None = None) -> Any:
         """Check a value for all rows, or that of one row."""
@@ -139,7 +149,7 @@ class Parameter(ABC):
         if array is None:
             return self._one_by_one(value, bad)
         if array.dtype.kind not in self.dtype_kinds:
-            raise self.wrong_kind(f"an array of {array.dtype}")
+            raise self.wrong_kind(f"an array of {array.dtype}", value)
         # Python's comparisons are exact between integer types, where NumPy's depend on its version.
         if n_rows and not (self.low <= array.min().item() and array.max().item() <= self.high):
             return self._one_by_one(array.tolist(), bad)
@@ -159,11 +169,13 @@ class Parameter(ABC):
 
     def _array(self, value: Any) -> NDArray[Any]:
         if isinstance(value, np.ma.MaskedArray):
-            raise self.wrong_kind("a masked array")
+            raise self.wrong_kind("a masked array", value)
+        if is_tensor(value):
+            return array_of_tensor(self.name, value)
         try:
             return np.asarray(value)
-        except (TypeError, RuntimeError) as error:
-            raise self.wrong_kind(f"{type(value).__name__}: {error}") from error
+        except Exception as error:  # of another library, and of any type
+            raise self.wrong_kind(f"{type(value).__name__}: {reason_of(error)}", value) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +190,7 @@ class FloatParameter(Parameter):
     def number(self, value: Any, row: int | None = None) -> float:
         bare = _bare(value)
         if isinstance(bare, bool) or not isinstance(bare, (int, float, np.floating)):
-            raise self.wrong_kind(f"{type(value).__name__} {value!r}", row)
+            raise self.wrong_kind(shown(value), value, row)
         try:
             return float(bare)
         except OverflowError:
@@ -203,7 +215,7 @@ class IntParameter(Parameter):
     def number(self, value: Any, row: int | None = None) -> int:
         bare = _bare(value)
         if isinstance(bare, bool) or not isinstance(bare, int):
-            raise self.wrong_kind(f"{type(value).__name__} {value!r}", row)
+            raise self.wrong_kind(shown(value), value, row)
         return int(bare)
 
 
@@ -221,6 +233,13 @@ class SeedParameter(IntParameter):
     def number(self, value: Any, row: int | None = None) -> int:
         number = super().number(value, row)
         return number & (2**64 - 1) if _is_int64(value) else number
+
+    def way_into_range(self, row: int | None) -> str:
+        """Say what to do about a number out of range."""
+        code = f"int({self.name}) % 2**64"
+        if row is not None:
+            code = f"[int(one) % 2**64 for one in {self.name}]"
+        return f"pass `{code}`, or {self.way_out}"
 
     def _array(self, value: Any) -> NDArray[Any]:
         array = super()._array(value)
@@ -260,6 +279,7 @@ class DrawParameter(IntParameter):
 
     per_row: bool = False
     kind = "a name or None"
+    is_number = False
 
     @property
     def names(self) -> list[str]:
@@ -269,7 +289,7 @@ class DrawParameter(IntParameter):
     def one(self, value: Any, row: int | None = None) -> int:
         """Check a name, and return the number that engines know it by."""
         if value is not None and not isinstance(value, str):
-            raise self.wrong_kind(f"{type(value).__name__} {value!r}")
+            raise self.wrong_kind(shown(value), value)
         if value not in DRAW_METHODS:
             raise self.out_of_range(repr(value))
         return int(DRAW_METHODS[value])
@@ -291,6 +311,6 @@ def check_reduction(reduction: Any) -> str:
     if isinstance(reduction, str) and reduction in REDUCTIONS:
         return REDUCTIONS[REDUCTIONS.index(reduction)]
     raise ValueError(
-        f'`reduction` must be "exact", "fixed" or "fast", got {reduction!r} ("exact", the '
+        f'`reduction` must be "exact", "fixed" or "fast", got {brief(reduction)} ("exact", the '
         "default, adds integers, whose sum no order changes)"
     )

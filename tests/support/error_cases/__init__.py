@@ -8,30 +8,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastsample import sample
+from fastsample import Sampler, sample
+
+from .following import DRAWS, NOTHING, Attempt, Mended, attempt_of, follow
 
 ROW = np.array([1.0, 2.0, 3.0], dtype=np.float32)
 ROWS = np.stack([ROW] * 4)
 
 
-class Mended(NamedTuple):
-    """A call that does what a hint says: a part of the hint, word for word, and the tokens."""
-
-    hint: str
-    call: Callable[[], Any]
-    tokens: Any
-
-
 class ErrorCase(NamedTuple):
     """A call, the exception that it must raise, and a part of its message, word for word.
 
-    `mended` follows the hint of the message; a case without it stands in `not_followed.txt`.
+    The hint of the message is followed by `mended`, or in `attempt`; `reason` says why it is not.
     """
 
     call: Callable[[], Any]
     error: type[Exception]
     part: str
     mended: Mended | None = None
+    attempt: Attempt | None = None
+    reason: str = ""
+
+    def mended_call(self, message: str) -> Mended | None:
+        """The call that does what the message says."""
+        if self.mended is None and self.attempt is not None:
+            return follow(message, self.attempt)
+        return self.mended
 
 
 class Follow(NamedTuple):
@@ -95,21 +97,50 @@ def frozen(out: np.ndarray) -> np.ndarray:
     return out
 
 
+def call_error(
+    function: Callable[..., Any],
+    error: type[Exception],
+    part: str,
+    *args: Any,
+    means: Any = NOTHING,
+    to: tuple[str, Any] | None = None,
+    **kwargs: Any,
+) -> ErrorCase:
+    """A call with one bad argument, with which the message begins."""
+    attempt = attempt_of(function, part, args, kwargs, means, to)
+    return ErrorCase(lambda: function(*args, **kwargs), error, part, attempt=attempt)
+
+
+def _in_use(name: str) -> dict[str, Any]:
+    """A penalty, where the argument is a history: without one it changes no token."""
+    is_history = name in ("prompt", "output")
+    return {"frequency_penalty": 1.5, "frequency_scope": "all"} if is_history else {}
+
+
+def tokens_of_sampler(engine: str | None = None, **arguments: Any) -> list[int]:
+    """The tokens of some calls of a sampler made with these arguments."""
+    sampler = Sampler(**{"seed": 1, "engine": engine, **arguments})
+    return [int(sampler(ROW)) for _ in range(DRAWS)]
+
+
 def rows_error(
-    name: str, value: Any, error: type[Exception], part: str, follow: Follow | None = None
+    name: str,
+    value: Any,
+    error: type[Exception],
+    part: str,
+    follow: Follow | None = None,
+    *,
+    logits: Any = ROWS,
+    **ways: Any,
 ) -> ErrorCase:
     """A call of `sample` on four rows with one bad argument; `part` follows that name."""
-    arguments = {"seed": 1, "position": 0, "stream": "row", name: value}
-    return ErrorCase(
-        lambda: sample(ROWS, **arguments),
-        error,
-        f"`{name}` must {part}",
-        follow and follow.mended(name, value, ROWS),
-    )
+    arguments = {"seed": 1, "position": 0, "stream": "row", name: value, **_in_use(name)}
+    case = call_error(sample, error, f"`{name}` must {part}", logits, **arguments, **ways)
+    return case._replace(mended=follow and follow.mended(name, value, logits))
 
 
 def logits_error(
-    value: Any, error: type[Exception], part: str, hint: str = "", tokens: Any = None
+    value: Any, error: type[Exception], part: str, hint: str = "", tokens: Any = None, **ways: Any
 ) -> ErrorCase:
     """A call of `sample` on bad logits; `hint` is code that makes logits of the greedy `tokens`."""
 
@@ -118,21 +149,24 @@ def logits_error(
         return sample(eval(hint, names), temperature=0).tokens.tolist()
 
     way_out = Mended(f"`{hint}`", mended, tokens) if hint else None
-    return ErrorCase(lambda: sample(value), error, f"`logits` {part}", way_out)
+    case = call_error(sample, error, f"`logits` {part}", value, temperature=0, **ways)
+    return case._replace(mended=way_out)
 
 
 def row_error(
-    name: str, value: Any, error: type[Exception], part: str, follow: Follow | None = None
+    name: str,
+    value: Any,
+    error: type[Exception],
+    part: str,
+    follow: Follow | None = None,
+    **ways: Any,
 ) -> ErrorCase:
     """A call of `sample` on one row with one bad argument; `part` follows that name."""
-    arguments = {"seed": 1, "position": 0, name: value}
-    return ErrorCase(
-        lambda: sample(ROW, **arguments),
-        error,
-        f"`{name}` must {part}",
-        follow and follow.mended(name, value, ROW),
-    )
+    arguments = {"seed": 1, "position": 0, name: value, **_in_use(name)}
+    case = call_error(sample, error, f"`{name}` must {part}", ROW, **arguments, **ways)
+    return case._replace(mended=follow and follow.mended(name, value, ROW))
 
 
-def stages_error(part: str, **arguments: Any) -> ErrorCase:
-    return ErrorCase(lambda: sample(ROWS, **arguments), ValueError, f"`stages` must {part}")
+def stages_error(part: str, to: tuple[str, Any], **arguments: Any) -> ErrorCase:
+    arguments = {"seed": 1, "position": 0, "stream": "row", **arguments}
+    return call_error(sample, ValueError, f"`stages` must {part}", ROWS, **arguments, to=to)

@@ -74,7 +74,7 @@ def without_matplotlib() -> None:
 
 ERROR_CASES = [
     of_rows(ROW, "--draw, --position and --stream need --seed (give --seed too)", position=3),
-    of_rows(ROW, "`n` must be at least 1, got 0 (tokens to list)", n=0),
+    of_rows(ROW, "`n` must be at least 1, got 0 (how many tokens to list", n=0),
     of_rows(ROW.astype(float), "rows.npy must hold float32 or float16, got float64 (save logits"),
     of_rows(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
     of_rows(ROW, "--row must be in [0, 1), the rows of ", row=1),

@@ -17,11 +17,16 @@ from tests.support.error_cases import (
     ROWS,
     ErrorCase,
     Foreign,
+    call_error,
     frozen,
     logits_error,
     rows_error,
     rows_with,
 )
+from tests.support.error_cases.following import Arguments, Mended
+
+POSITION: dict[str, Any] = {"seed": 1, "position": 0, "stream": "row"}
+FINITE = "a logit must be finite, or -inf to ban its token"
 
 
 def call_while_written(name: str, call: Callable[[Any], Any], row: list[float]) -> None:
@@ -37,26 +42,37 @@ def call_while_written(name: str, call: Callable[[Any], Any], row: list[float]) 
         call(logits)
 
 
+KEEP_OTHERS = "keep other threads from writing the logits until the call returns"
 WRITTEN = [
     ErrorCase(
         lambda: call_while_written("sample", lambda row: sample(row, n=1), [1, np.nan]),
         ValueError,
         "`logits` changed while the call was reading it (keep other threads from writing the",
+        Mended(KEEP_OTHERS, lambda: sample(np.float32([1, 9]), temperature=0).tokens.tolist(), 1),
     ),
     ErrorCase(
         lambda: call_while_written("kept_sets", lambda row: top_k(row, 2), [1, -np.inf]),
         ValueError,
         "`logits` changed while the call was reading it (keep other threads from writing the",
+        Mended(KEEP_OTHERS, lambda: top_k(np.float32([1, -np.inf]), 2).tokens.tolist(), [0, 1]),
     ),
 ]
 
 STEPS_WANTED = "select from `logits` of shape (B, T, V), got shape (4, 3) (leave it out for"
-BAD_STEPS: list[tuple[Any, type[Exception], str]] = [
-    (1, ValueError, "in [-T, T) = [-1, 1), got 1 (a step of `logits` of shape (B, T, V): -1 is"),
-    ([0, -1, -2, 0], ValueError, "in [-T, T) = [-1, 1), got -2 at row 2 (a step of `logits` of"),
-    ([0, 0], ValueError, "a scalar or have shape (B,) = (4,), got (2,) (one value per row of"),
-    (True, TypeError, "an integer, got bool True (a step of `logits` of shape (B, T, V)"),
-    (np.zeros(4), TypeError, "an integer, got an array of float64 (a step of `logits` of"),
+STEPS = np.stack([ROWS[:, ::-1], ROWS], axis=1)
+"""Two steps of four sequences."""
+LAST: dict[str, Any] = {"to": ("-1 is the last", -1)}
+BAD_STEPS: list[tuple[Any, type[Exception], str, dict[str, Any]]] = [
+    (2, ValueError, "in [-T, T) = [-2, 2), got 2 (a step of `logits` of shape (B, T, V): -1", LAST),
+    ([0, -1, -3, 0], ValueError, "in [-T, T) = [-2, 2), got -3 at row 2 (a step of `logits`", LAST),
+    (
+        [0, 1],
+        ValueError,
+        "a scalar or have shape (B,) = (4,), got (2,) (one value per row of",
+        {"to": ("one value per row of `logits`", [0, 1, -1, -2])},
+    ),
+    (True, TypeError, "an integer, got bool True (a step of `logits` of shape (B, T, V)", LAST),
+    (np.zeros(4), TypeError, "an integer, got an array of float64 (pass `at.", {"means": 0}),
 ]
 
 LOGITS = [
@@ -83,7 +99,10 @@ LOGITS = [
         2,
     ),
     logits_error(
-        np.ones(3, np.uint16), TypeError, "must be float32, float16 or bfloat16, got uint16 (pass"
+        np.ones(3, np.uint16),
+        TypeError,
+        "must be float32, float16 or bfloat16, got uint16 (pass",
+        means=np.ones(3, np.float32),
     ),
     logits_error(
         ROW.astype(">f4"),
@@ -110,14 +129,19 @@ LOGITS = [
         Foreign(device=2),
         TypeError,
         "must be on the CPU, got a tests.support.error_cases.Foreign on a device of D",
+        to=("pass a copy on the host, an array of NumPy", ROW),
     ),
     logits_error(
-        Foreign(), TypeError, "must be an array that NumPy reads through DLPack, or bfloat16, got"
+        Foreign(),
+        TypeError,
+        "must be an array that NumPy reads through DLPack, or bfloat16, got",
+        to=("pass an array of NumPy", ROW),
     ),
     logits_error(
         Foreign(source=np.ones(3, complex)),
         TypeError,
         "must be float32, float16 or bfloat16, got complex128 (pass",
+        means=np.ones(3, np.float32),
     ),
     logits_error(
         ROWS[None],
@@ -127,53 +151,86 @@ LOGITS = [
         [2],
     ),
     logits_error(
-        np.zeros((), np.float32), ValueError, "must have shape (V,) or (B, V), got () (one row"
+        np.zeros((), np.float32),
+        ValueError,
+        "must have shape (V,) or (B, V), got () (pass",
+        to=("pass all logits of a row", ROW),
     ),
-    rows_error("at", -1, ValueError, STEPS_WANTED),
+    rows_error("at", -1, ValueError, STEPS_WANTED, to=("leave it out for rows", None)),
     *(
-        ErrorCase(lambda at=at: sample(ROWS[:, None], at=at), error, f"`at` must be {part}")
-        for at, error, part in BAD_STEPS
+        rows_error("at", at, error, f"be {part}", logits=STEPS, **ways)
+        for at, error, part, ways in BAD_STEPS
     ),
     logits_error(
-        ROW[:0], ValueError, "must have 1 to 2**22 tokens per row, got shape (0,) (the last axis"
+        ROW[:0],
+        ValueError,
+        "must have 1 to 2**22 tokens per row, got shape (0,) (the last axis",
+        to=("the last axis is the vocabulary", ROW),
     ),
     logits_error(
-        np.zeros(2**22 + 1, np.float32), ValueError, "must have 1 to 2**22 tokens per row, got"
+        np.zeros(2**22 + 1, np.float32),
+        ValueError,
+        "must have 1 to 2**22 tokens per row, got",
+        to=("valid_vocab ends a longer one", Arguments(valid_vocab=3)),
     ),
     rows_error("valid_vocab", 0, ValueError, "be in [1, V] = [1, 3], got 0 (how many columns of"),
     rows_error("valid_vocab", 4, ValueError, "be in [1, V] = [1, 3], got 4 (how many columns of"),
-    rows_error("valid_vocab", 2.0, TypeError, "be an integer, got float 2.0 (how many columns of"),
-    logits_error(
-        rows_with(3, 2, np.nan), ValueError, "row 3 holds nan at token 2 (a logit must be finite"
+    rows_error(
+        "valid_vocab",
+        2.0,
+        TypeError,
+        "be an integer, got float 2.0 (pass `int(valid_vocab)`",
+        means=2,
     ),
     logits_error(
-        rows_with(1, 0, np.inf), ValueError, "row 1 holds inf at token 0 (a logit must be finite"
+        rows_with(3, 2, np.nan),
+        ValueError,
+        "row 3 holds nan at token 2 (a logit must be finite",
+        to=(FINITE, rows_with(3, 2, -np.inf)),
+    ),
+    logits_error(
+        rows_with(1, 0, np.inf),
+        ValueError,
+        "row 1 holds inf at token 0 (a logit must be finite",
+        to=(FINITE, rows_with(1, 0, -np.inf)),
     ),
     logits_error(
         rows_with(1, 0, np.inf).astype(np.float16),
         ValueError,
         "row 1 holds inf at token 0 (a logit",
+        to=(FINITE, rows_with(1, 0, -np.inf).astype(np.float16)),
     ),
     logits_error(
-        rows_with(3, 2, np.nan)[3], ValueError, "holds nan at token 2 (a logit must be finite"
+        rows_with(3, 2, np.nan)[3],
+        ValueError,
+        "holds nan at token 2 (a logit must be finite",
+        to=(FINITE, rows_with(3, 2, -np.inf)[3]),
     ),
     logits_error(
-        np.full_like(ROWS, -np.inf), ValueError, "row 0 is -inf at every token (leave at least"
+        np.full_like(ROWS, -np.inf),
+        ValueError,
+        "row 0 is -inf at every token (leave at least",
+        to=("leave at least one token to draw", ROWS),
     ),
-    ErrorCase(
-        lambda: sample(
-            ROWS,
-            bias=[None, None, {1: -3e38, 2: 3e38}, None],
-            output=[[2]] * 4,
-            presence_penalty=-3e38,
-        ),
+    call_error(
+        sample,
         ValueError,
         "`logits` row 2 holds inf at token 2 after mask, bias and penalties (a logit must",
+        ROWS,
+        bias=[None, None, {1: -3e38, 2: 3e38}, None],
+        output=[[2]] * 4,
+        presence_penalty=-3e38,
+        temperature=0,
+        to=("a logit must be finite", Arguments(presence_penalty=-3e37)),
     ),
-    ErrorCase(
-        lambda: sample(ROWS, mask=np.zeros(3, bool)),
+    call_error(
+        sample,
         ValueError,
         "`logits` row 0 is -inf at every token after mask, bias and penalties (leave",
+        ROWS,
+        mask=np.zeros(3, bool),
+        temperature=0,
+        to=("leave at least one token to draw", Arguments(mask=np.array([True, False, False]))),
     ),
 ]
 
@@ -187,13 +244,21 @@ OUT = [
     rows_error(
         "out", np.zeros(3, int), ValueError, "have the shape of the result, (4,), got (3,) ("
     ),
-    ErrorCase(
-        lambda: sample(ROWS, n=2, out=np.zeros(4, int)),
+    call_error(
+        sample,
         ValueError,
         "`out` must have the shape of the result, (4, 2), got (4,) (leave",
+        ROWS,
+        **POSITION,
+        n=2,
+        out=np.zeros(4, int),
     ),
     rows_error(
-        "out", frozen(np.zeros(4, int)), ValueError, "be writable, got a read-only array (pass a"
+        "out",
+        frozen(np.zeros(4, int)),
+        ValueError,
+        "be writable, got a read-only array (pass a",
+        to=("pass a copy", np.zeros(4, int)),
     ),
     rows_error(
         "out",
@@ -201,10 +266,14 @@ OUT = [
         ValueError,
         "have memory of its own for each element, got strides of (0,) bytes for the shape (4,) (le",
     ),
-    ErrorCase(
-        lambda: sample(ROWS, n=3, out=as_strided(np.zeros(6, int), (4, 3), (8, 8))),
+    call_error(
+        sample,
         ValueError,
         "`out` must have memory of its own for each element, got strides of (8, 8) bytes",
+        ROWS,
+        **POSITION,
+        n=3,
+        out=as_strided(np.zeros(6, int), (4, 3), (8, 8)),
     ),
 ]
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsample import Sampler, SampleResult, sample
-from tests.support.error_cases import ROW, ROWS, ErrorCase, Follow, Mended, row_error, rows_error
+from tests.support.error_cases import ROW, ROWS, ErrorCase, Follow, row_error, rows_error
+from tests.support.error_cases.following import Mended
 
 NAME = "logprob_tokens"
 TOP = [2] * 4
@@ -70,7 +71,7 @@ ERROR_CASES = [
         NAME,
         [0.5],
         TypeError,
-        "hold lists of integers, got list of shape (1,) and dtype float64 (tokens are columns",
+        "hold lists of integers, got list of shape (1,) and dtype float64 (pass integers: tok",
         Follow("tokens are columns of `logits`", 2, [0]),
     ),
     ErrorCase(

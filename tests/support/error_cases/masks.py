@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fastsample import sample
-from tests.support.error_cases import ROWS, ErrorCase, Follow, Foreign, rows_error
+from tests.support.error_cases import ROWS, ErrorCase, Follow, Foreign, call_error, rows_error
+from tests.support.error_cases.following import Arguments
 
 KIND = "be bool, or int32 with a bit per token, got"
 SHAPE = "have shape (3,) or (4, 3), got"
@@ -118,8 +119,8 @@ LISTS = [
         "mask",
         [[True], [True, False]],
         TypeError,
-        "be an array, got list (pass an array of a bool for each token",
-        Follow("an array of a bool for each token", MIDDLE, value=NO_LAST),
+        "be an array, got list (pass a bool for each token",
+        Follow("pass a bool for each token", MIDDLE, value=NO_LAST),
     ),
 ]
 MASKED = [
@@ -227,7 +228,11 @@ ERROR_CASES = [
     *SHAPES,
     *BY_ROW,
     rows_error(
-        "mask", Foreign(), TypeError, "be an array that NumPy reads through DLPack, or bfloat16,"
+        "mask",
+        Foreign(),
+        TypeError,
+        "be an array that NumPy reads through DLPack, or bfloat16,",
+        to=("pass an array of NumPy", NO_LAST),
     ),
     rows_error(
         "short_mask",
@@ -236,9 +241,14 @@ ERROR_CASES = [
         'be "raise" or "ban", got True ("ban" bans the tokens past the end',
         Follow('"ban"', [2] * 4, value="ban"),
     ),
-    ErrorCase(
-        lambda: sample(ROWS, mask=np.ones(2, bool), valid_vocab=3),
+    call_error(
+        sample,
         ValueError,
         f"`mask` must {SHAPE} (2,) (short_mask=",
+        ROWS,
+        mask=np.ones(2, bool),
+        valid_vocab=3,
+        temperature=0,
+        to=('short_mask="ban" bans the tokens past its end', Arguments(short_mask="ban")),
     ),
 ]

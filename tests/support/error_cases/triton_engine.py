@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -15,9 +16,15 @@ from fastsample.engines import resolve
 from fastsample.engines.triton import launch
 
 from . import ROWS, ErrorCase
+from .following import Mended
 
 TENSOR = torch.from_numpy(ROWS)
 OPTIONS = {"engine": "triton", "on_invalid": "mark", "seed": 1, "position": 0, "stream": "row"}
+
+
+def tokens_of(engine: str | None) -> Any:
+    """The tokens of another engine."""
+    return sample(TENSOR, **{**OPTIONS, "engine": engine}).tokens.tolist()
 
 
 @contextmanager
@@ -52,12 +59,21 @@ def in_a_graph() -> None:
 
 ERROR_CASES = [
     ErrorCase(
-        without_a_gpu, RuntimeError, "engine 'triton' needs a CUDA device, which torch does not"
+        without_a_gpu,
+        RuntimeError,
+        "engine 'triton' needs a CUDA device, which torch does not",
+        Mended("engine='torch'", lambda: tokens_of("torch"), lambda: tokens_of("reference")),
     ),
     ErrorCase(
         on_the_cpu,
         TypeError,
         "`logits` must be on cuda for engine 'triton', got a tensor on cpu (move them there, or",
+        Mended("or leave `engine` out", lambda: tokens_of(None), lambda: tokens_of("reference")),
     ),
-    ErrorCase(in_a_graph, RuntimeError, "`top_p` must be on the device, or the same in all rows, "),
+    ErrorCase(
+        in_a_graph,
+        RuntimeError,
+        "`top_p` must be on the device, or the same in all rows, ",
+        reason="a tensor on the device differs from one of the host on a GPU alone",
+    ),
 ]
