@@ -6,6 +6,8 @@ import itertools
 from array import array
 from collections.abc import Iterable
 from copy import copy
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,13 +152,21 @@ def prepare(params: SamplingParams) -> PreparedParams:
     """Find the record of parameters, and keep it with them."""
     prepared: PreparedParams | None = getattr(params, "_prepared", None)
     if prepared is None:
-        fields = {name: getattr(params, name) for name in (*CHOICES, "stages")}
-        ignored = parse_ignored(params.ignore_tokens)
-        prepared = PreparedParams(
-            make_plan(1, **fields).tobytes(), array("q", ignored.ids), ignored.has_outside
-        )
+        prepared = _prepared(params.ignore_tokens, *_planned(params))
         object.__setattr__(params, "_prepared", prepared)
     return prepared
+
+
+_PLANNED = (*CHOICES, "stages")
+_planned = attrgetter(*_PLANNED)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _prepared(ignore_tokens: Any, *values: Any) -> PreparedParams:
+    """Find what parameters have that differ in their seeds alone."""
+    plan = make_plan(1, **dict(zip(_PLANNED, values, strict=True)))
+    ignored = parse_ignored(ignore_tokens)
+    return PreparedParams(plan.tobytes(), array("q", ignored.ids), ignored.has_outside)
 
 
 def start_sequence(params: SamplingParams, prompt: array[int], stream: int = 0) -> Sequence:
