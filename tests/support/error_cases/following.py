@@ -88,7 +88,6 @@ PHRASES: list[tuple[str, Any]] = [
     ("0 changes nothing", {1: 0}),
     ("-inf bans a token", {1: -np.inf}),
     ("two arrays of one length", ([0, 1], [1.0, 9.0])),
-    ("two tensors of one shape", ([0, 1], [1.0, 9.0])),
 ]
 """Words of hints, each with the value of the bad argument that they lead to."""
 
