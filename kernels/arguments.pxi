@@ -41,6 +41,8 @@ cdef extern from * nogil:
       Lists bias;
       int64_t given_count = 0;
       std::vector<int64_t> given;  // given_count tokens for each row
+      Lists prompt;
+      Lists output;
     };
 
     // Rounds to nearest, ties to even, whatever mode the thread is in.
@@ -69,6 +71,8 @@ cdef extern from * nogil:
         Lists bias
         int64_t given_count
         vector[int64_t] given
+        Lists prompt
+        Lists output
 
     float nearest_float(double number)
 
@@ -327,4 +331,46 @@ cdef bint _add_integers(Array array, int64_t count, Arguments& arguments) except
                 return False
             arguments.given.push_back(token)
         array.data += stride
+    return True
+
+
+# ---- histories ----------------------------------------------------------------------------------------
+
+cdef bint _find_history(value, const Batch& batch, Lists& lists, TokenLists* target) except -1:
+    """The tokens of each row, lists or arrays of NumPy; those of one row need not be in another list."""
+    cdef bint is_flat = type(value) is list and (not value or type((<list>value)[0]) is int)
+    if type(value) is _NDARRAY:
+        is_flat = PyArray_NDIM(<PyArrayObject*>value) == 1
+        if not 1 <= PyArray_NDIM(<PyArrayObject*>value) <= 2:
+            return False
+    elif type(value) is not list:
+        return False
+    cdef list rows = [value] if is_flat and batch.rows == 1 else list(value)
+    if len(rows) != batch.rows:
+        return False
+    for tokens in rows:
+        if not _add_tokens(tokens, batch.vocabulary, lists):
+            return False
+        lists.end_row()
+    target[0] = lists.view()
+    return True
+
+
+cdef bint _add_tokens(tokens, int64_t vocabulary, Lists& lists) except -1:
+    cdef Array array
+    cdef int64_t i, number
+    if type(tokens) is list:
+        for token in <list>tokens:
+            if type(token) is not int or not 0 <= token < vocabulary:
+                return False
+            lists.tokens.push_back(token)
+        return True
+    if (type(tokens) is not _NDARRAY or not _find_ndarray(tokens, &array) or array.ndim != 1
+            or (array.kind != INT64 and array.kind != INT32)):
+        return False
+    for i in range(array.shape[0]):
+        number = _integer_at(array, i)
+        if not 0 <= number < vocabulary:
+            return False
+        lists.tokens.push_back(number)
     return True

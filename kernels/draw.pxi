@@ -1,4 +1,4 @@
-# Prepared calls of `sample`, for one row.
+# Prepared calls of `sample`.
 
 @final
 cdef class Draw:
@@ -32,41 +32,79 @@ cdef class Draw:
         self._max_vocabulary = max_vocabulary
         self._result_type = result_type
 
-    def __call__(self, logits, seed, position, stream, at=None, mask=None, bias=None, valid_vocab=None,
-                 logprobs=None, logprobs_mode="raw", kept_count=False, logprob_tokens=None,
+    def __call__(self, logits, seed, position, stream, at=None, mask=None, bias=None, prompt=None, output=None,
+                 valid_vocab=None, logprobs=None, logprobs_mode="raw", kept_count=False, logprob_tokens=None,
                  bint is_checked=False, bint is_tensor=False):
         """Draw, and return a `SampleResult`; or None."""
         cdef Buffers buffers
         cdef Arguments arguments
-        cdef SampleOutput output = SampleOutput()
-        cdef RowParams params = self._params
+        cdef SampleOutput results = SampleOutput()
         cdef _Details details = _Details.__new__(_Details)
+        cdef vector[RowParams] params
         cdef Shape shape
-        cdef int64_t columns = 0
+        cdef int64_t b, columns = 0
         cdef uint8_t* status = NULL
-        if type(seed) is not int or type(position) is not int or type(stream) is not int:
-            return None
-        try:
-            params.seed, params.position, params.stream = seed, position, stream
-        except OverflowError:
-            return None
         if valid_vocab is not None:
             if type(valid_vocab) is not int or not 1 <= valid_vocab <= self._max_vocabulary:
                 return None
             columns = valid_vocab
         if not (_find_rows(buffers, logits, at, is_checked, is_tensor, columns, self._max_vocabulary, arguments)
-                and arguments.batch.rows == 1
+                and self._find_places(seed, position, stream, arguments, params)
                 and (mask is None or _find_mask(buffers, mask, arguments))
                 and (bias is None or _find_bias(buffers, bias, arguments))
+                and (prompt is None or _find_history(
+                    prompt, arguments.batch, arguments.prompt, &arguments.processors.prompt))
+                and (output is None or _find_history(
+                    output, arguments.batch, arguments.output, &arguments.processors.output))
                 and details.prepare(buffers, arguments, logprobs, logprobs_mode, kept_count, logprob_tokens,
-                                    &output)):
+                                    &results)):
             return None
         _add_rows(shape, arguments)
-        tokens = _new_array(shape, _INT64_ITEMS, arguments.is_torch, <void**>&output.tokens)
+        tokens = _new_array(shape, _INT64_ITEMS, arguments.is_torch, <void**>&results.tokens)
         statuses = _new_array(shape, _UINT8_ITEMS, arguments.is_torch, <void**>&status)
-        output.draws, status[0] = 1, 0
-        _sample(self._kernels, arguments.batch, arguments.processors, &params, self._reduction,
-                self._n_threads, output, status)
-        if status[0]:
-            return None
-        return details.result(self._result_type, tokens, statuses, seed)
+        memset(status, 0, arguments.batch.rows)
+        results.draws = 1
+        _sample(self._kernels, arguments.batch, arguments.processors, params.data(), self._reduction,
+                self._n_threads, results, status)
+        for b in range(arguments.batch.rows):
+            if status[b]:
+                return None
+        return details.result(self._result_type, tokens, statuses,
+                              seed if type(seed) is int else _seeds_of(params))
+
+    cdef bint _find_places(self, seed, position, stream, const Arguments& arguments,
+                           vector[RowParams]& params) except -1:
+        """Give each row its seed, position and stream: one number for all, or one for each."""
+        cdef int64_t b, rows = arguments.batch.rows
+        cdef uint64_t number = 0
+        cdef bint by_row = type(stream) is str and stream == "row"
+        if arguments.is_row and type(seed) is not int:
+            return False
+        if stream is None:
+            if rows > 1 and type(seed) is int:
+                return False
+            stream = 0
+        params.assign(rows, self._params)
+        for b in range(rows):
+            if not (_find_number(seed, b, rows, &params[b].seed)
+                    and _find_number(position, b, rows, &params[b].position)
+                    and _find_number(b if by_row else stream, b, rows, &number)
+                    and number < <uint64_t>MAX_STREAMS):
+                return False
+            params[b].stream = number
+        return True
+
+
+cdef bint _find_number(value, int64_t b, int64_t rows, uint64_t* number) except -1:
+    """Find the number of a row: that of all rows, or one of a list."""
+    if type(value) is list:
+        if len(<list>value) != rows:
+            return False
+        value = (<list>value)[b]
+    if type(value) is not int:
+        return False
+    try:
+        number[0] = value
+    except OverflowError:
+        return False
+    return True

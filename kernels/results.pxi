@@ -91,6 +91,15 @@ cdef object _list_of(size_t count, const ItemType& items, const void* source):
     return _copy_of(shape, items, source)
 
 
+cdef object _seeds_of(const vector[RowParams]& params):
+    """Make an array of the seed of each row."""
+    cdef vector[uint64_t] seeds
+    cdef size_t b
+    for b in range(params.size()):
+        seeds.push_back(params[b].seed)
+    return _list_of(seeds.size(), _UINT64_ITEMS, seeds.data())
+
+
 @final
 cdef class _Details:
     """What a call returns besides tokens: arrays for the kernels to fill, None where it was not wanted."""

@@ -348,11 +348,7 @@ cdef class Step:
         """The seed of all rows, or an array of theirs."""
         if arguments.is_row or not self._is_dynamic:
             return self._rows.params[0].seed
-        cdef vector[uint64_t] seeds
-        cdef int64_t b
-        for b in range(arguments.batch.rows):
-            seeds.push_back(self._rows.params[b].seed)
-        return _list_of(seeds.size(), _UINT64_ITEMS, seeds.data())
+        return _seeds_of(self._rows.params)
 
     cdef int _record(self, int64_t started) except -1:
         """Record the time of a call, and how many tokens it has drawn."""

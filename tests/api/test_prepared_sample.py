@@ -91,7 +91,9 @@ PLACE = {"seed": 1, "position": 2}
         ({"position": np.int64(2)}, False),
         ({"temperature": [0.5]}, False),
         ({"seed": [1]}, False),
-        ({"stream": "row"}, False),
+        ({"stream": "row"}, True),
+        ({"seed": None, "position": None}, True),
+        ({"seed": None, "position": 3, "stream": 2}, True),
         ({"mask": np.arange(200) != 3}, True),
         ({"mask": (np.arange(200) != 3).tolist()}, False),
         ({"bias": {3: 1.0, 4: -2}}, True),
@@ -109,7 +111,13 @@ PLACE = {"seed": 1, "position": 2}
         ({"logprob_tokens": np.array([3, 4], np.int32)}, True),
         ({"logprob_tokens": (3, 4)}, False),
         ({"logprob_tokens": [np.int64(3)]}, False),
-        ({"output": [1]}, False),
+        ({"output": [1]}, True),
+        ({"prompt": [[3, 4]], "output": np.array([5, 6], np.int32)}, True),
+        ({"prompt": np.array([[3, 4]]), "output": []}, True),
+        ({"output": (1, 2)}, False),
+        ({"output": [True]}, False),
+        ({"output": np.array([1], np.uint8)}, False),
+        ({"output": [1], "ignore_tokens": [2]}, False),
         ({"engine": "reference"}, False),
     ],
 )
@@ -117,10 +125,109 @@ def test_what_sample_prepares(arguments: dict[str, Any], expected: bool) -> None
     assert is_prepared(ROW, **{**PLACE, **arguments}) is expected
 
 
-def test_only_one_row_without_an_axis_is_prepared() -> None:
-    assert is_prepared(ROW, **PLACE)
-    assert not is_prepared(STEPS[0], **PLACE, stream="row")
-    assert not is_prepared(ROW)  # a fresh seed
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"stream": "row"}, True),
+        ({"seed": None, "position": None}, True),
+        ({"seed": [1, 2, 2**64 - 1, 4]}, True),
+        ({"position": [5, 0, 5, 1], "stream": [1, 2, 3, 2**32 - 1]}, True),
+        ({"stream": "row", "output": [[1], [], [3, 3], [199]]}, True),
+        ({"stream": "row", "prompt": np.arange(8).reshape(4, 2)}, True),
+        ({}, False),
+        ({"stream": "rows"}, False),
+        ({"seed": [1, 2, 3]}, False),
+        ({"seed": (1, 2, 3, 4)}, False),
+        ({"seed": [1, 2, 3, 2**64]}, False),
+        ({"seed": [1, 2, 3, True]}, False),
+        ({"stream": [0, 1, 2, 2**32]}, False),
+        ({"stream": [0, 1, 2, 2**64 - 1]}, False),
+        ({"stream": "row", "output": [1, 2, 3, 4]}, False),
+        ({"stream": "row", "output": [[1], [], [3]]}, False),
+        ({"stream": "row", "output": [[1], [], [3], [200]]}, False),
+        ({"stream": "row", "output": [[1], [], [3], [-1]]}, False),
+        ({"stream": "row", "output": np.zeros((1, 4, 2), np.int64)}, False),
+    ],
+)
+def test_which_calls_of_several_rows_are_prepared(
+    arguments: dict[str, Any], expected: bool
+) -> None:
+    assert is_prepared(STEPS[0], **{**PLACE, **arguments}) is expected
+
+
+def histories(rng: np.random.Generator, n_rows: int, columns: int) -> list[Any]:
+    lengths = rng.integers(0, 9, n_rows)
+    lists = [rng.integers(0, columns, length) for length in lengths]
+    forms = [
+        lists,
+        [one.tolist() for one in lists],
+        [one.astype(np.int32) for one in lists],
+        rng.integers(0, columns, (n_rows, 5)),
+    ]
+    return [*forms, *([lists[0], lists[0].tolist()] if n_rows == 1 else [])]
+
+
+@each("seed", range(60))
+def test_any_rows_and_histories(native_engine: Engine, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_rows, columns = int(rng.choice([1, 2, 5])), int(rng.choice([2, 129, 3_000]))
+    logits = pick(rng, list(DTYPES.values()))(rng, n_rows, columns)
+    if logits.dtype == np.uint16:
+        logits = (rng.normal(size=(n_rows, columns)) * 3).astype(np.float32)
+    seeds = rng.integers(2**64, size=n_rows, dtype=np.uint64).tolist()
+    positions, streams = (rng.integers(99, size=n_rows).tolist() for _ in range(2))
+    how = {
+        **random_filters(rng, columns),
+        "seed": pick(rng, [seeds, seeds[0]]),
+        "position": pick(rng, [positions, 7]),
+        "stream": pick(rng, ["row", streams, 3]),
+        "prompt": pick(rng, [None, *histories(rng, n_rows, columns)]),
+        "output": pick(rng, [None, *histories(rng, n_rows, columns)]),
+        "repetition_penalty": 1.3,
+        "presence_penalty": 0.5,
+        "frequency_penalty": 0.2,
+        "repetition_scope": pick(rng, ["all", "prompt", 3]),
+        "logprobs": int(rng.integers(2)),
+        "logprobs_mode": ("raw", "processed"),
+        "engine": native_engine.name,
+        "isa": native_engine.isa,
+    }
+    general = sample(logits, **how, on_invalid="mark")
+    if general.status.any():
+        with pytest.raises(ValueError, match=r"`logits` row \d (holds|is)"):
+            sample(logits, **how)
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules["fastsample.api.sample"], "as_rows", refuse)
+        prepared = sample(logits, **how)
+    for name in prepared.__slots__:
+        assert equal_answers(getattr(prepared, name), getattr(general, name)), name
+
+
+def test_rows_without_a_seed_get_fresh_ones() -> None:
+    first, second = sample(STEPS[0]), sample(STEPS[0])
+    assert first.seed != second.seed
+    again = sample(STEPS[0], seed=first.seed, position=0, stream="row")
+    assert equal_answers(again.tokens, first.tokens)
+
+
+def test_no_rows_are_prepared() -> None:
+    found = sample(STEPS[0][:0], seed=1, position=0)
+    assert (found.tokens.shape, found.status.shape) == ((0,), (0,))
+
+
+def test_settings_that_are_the_same_objects_are_not_prepared_again() -> None:
+    module = sys.modules["fastsample.api.sample"]
+    cold, warm = float("0.5"), float("1.5")
+    expected = [sample(ROW, **PLACE, temperature=t, on_invalid="mark") for t in (cold, warm)]
+    with mock.patch.object(module, "_prepare", wraps=module._prepare) as prepare:
+        for _ in range(3):
+            found = sample(ROW, **PLACE, temperature=cold)
+            assert found.tokens == expected[0].tokens
+        assert prepare.call_count == 1
+        for t, one in zip((warm, cold, warm, cold), (*reversed(expected),) * 2, strict=True):
+            assert sample(ROW, **PLACE, temperature=t).tokens == one.tokens
+        assert prepare.call_count == 5
 
 
 @pytest.mark.parametrize("name", ["top_k", "temperature", "min_keep", "seed", "position", "stream"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -239,23 +240,25 @@ def sample(
         presence_scope,
         draw,
     )
-    torch = type(logits) is not np.ndarray and is_tensor(logits)
     device_engine = None
-    if torch and not (engine is None and logits.is_cpu):
+    # Straight after a model's step, looking up torch.Tensor takes microseconds.
+    on_cpu = type(logits) is np.ndarray or (engine is None and getattr(logits, "is_cpu", False))
+    if not on_cpu and is_tensor(logits):
         device_engine = _device_engine(logits, engine, on_invalid)
+    if device_engine is None and seed is None:
+        seed, position, stream = resolve_rng_position(0, seed, position, stream)
     if (
         device_engine is None
-        and seed is not None
-        and prompt is output is n is out is None
+        and n is out is None
         and type(ignore_tokens) is tuple
         and not ignore_tokens
         and margin is False
     ):
         options = (engine, isa, n_threads, reduction, on_invalid, short_mask, stages)
-        place = (seed, position, 0 if stream is None else stream)
+        place = (seed, position, stream, at)
+        read = (mask, bias, prompt, output, valid_vocab)
         returned = (logprobs, logprobs_mode, kept_count, logprob_tokens)
-        details = (at, mask, bias, valid_vocab, *returned)
-        result = _draw_prepared(logits, place, details, (*options, *values))
+        result = _draw_prepared(logits, (*place, *read, *returned), (*options, *values))
         if result is not None:
             return result
     params = dict(zip(CHOICES, values, strict=True))
@@ -341,24 +344,30 @@ def sample(
     return make_result(buffers, rows, seed, tokens, logprob_request, margins)
 
 
+_last: tuple[tuple[Any, ...], Draw | None] = (object(),), None
+"""The settings of the last call that a prepared one did, and the latter."""
+
+
 def _draw_prepared(
-    logits: Any,
-    place: tuple[Any, Any, Any],
-    details: tuple[Any, Any, Any, Any, Any, Any, Any, Any],
-    settings: tuple[Any, ...],
+    logits: Any, arguments: tuple[Any, ...], settings: tuple[Any, ...]
 ) -> SampleResult | None:
     """Do a call by a prepared one; None where there is none that serves it."""
-    try:
-        draw = _prepare(*settings)
-    except (TypeError, ValueError, RuntimeError):
-        return None  # the general path reports the error
+    global _last
+    last, draw = _last
+    # The same objects are the same settings, which need no hash: it would fetch each of them.
+    if not all(map(is_, settings, last)):
+        try:
+            draw = _prepare(*settings)
+        except (TypeError, ValueError, RuntimeError):
+            return None  # the general path reports the error
+        _last = settings, draw
     if draw is None:
         return None
-    result: SampleResult | None = draw(logits, *place, *details)
+    result: SampleResult | None = draw(logits, *arguments)
     if result is None:
         memory, torch = memory_of_logits(logits)
         if memory is not logits:
-            result = draw(memory, *place, *details, True, torch)
+            result = draw(*(memory, *arguments, True, torch))
     return result
 
 

@@ -233,7 +233,7 @@ class Step(Protocol):
 
 
 class Draw(Protocol):
-    """A call of `sample` for one row, prepared for parameters that stay the same."""
+    """A call of `sample`, prepared for parameters that are the same in all rows and calls."""
 
     def __call__(
         self,
@@ -244,6 +244,8 @@ class Draw(Protocol):
         at: Any = None,
         mask: Any = None,
         bias: Any = None,
+        prompt: Any = None,
+        output: Any = None,
         valid_vocab: Any = None,
         logprobs: Any = None,
         logprobs_mode: Any = "raw",
