@@ -231,7 +231,7 @@ def sample(request, out, isa=None, n_threads=None):
     """Draw for every row of a `SampleRequest`, and write a `SampleOutput` of engines/contract.py."""
     cdef Buffers buffers
     cdef Inputs inputs
-    cdef SampleOutput output = SampleOutput()
+    cdef SampleOutput output
     cdef _Isa chosen = _chosen(isa)
     _hold_request(buffers, request, &inputs)
     cdef uint8_t* status = _hold_output(buffers, out, inputs, &output)

@@ -38,7 +38,7 @@ cdef class Draw:
         """Draw, and return a `SampleResult`; or None."""
         cdef Buffers buffers
         cdef Arguments arguments
-        cdef SampleOutput results = SampleOutput()
+        cdef SampleOutput results
         cdef _Details details = _Details.__new__(_Details)
         cdef vector[RowParams] params
         cdef Shape shape

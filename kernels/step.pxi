@@ -130,7 +130,7 @@ cdef class Step:
             started = <int64_t>_perf_counter_ns()
         cdef Buffers buffers
         cdef Arguments arguments
-        cdef SampleOutput output = SampleOutput()
+        cdef SampleOutput output
         if not (self._find(buffers, logits, at, mask, bias, is_checked, is_tensor, arguments)
                 and self._draw(buffers, sequences, False, arguments, output)):
             return None
@@ -148,7 +148,7 @@ cdef class Step:
             started = <int64_t>_perf_counter_ns()
         cdef Buffers buffers
         cdef Arguments arguments
-        cdef SampleOutput output = SampleOutput()
+        cdef SampleOutput output
         cdef _Details details = _Details.__new__(_Details)
         if type(on_invalid) is not str or (on_invalid != "raise" and on_invalid != "mark"):
             return None

@@ -121,7 +121,8 @@ Logits row_of(const Batch& batch, int64_t row) {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Where the results of a row are written in each mode: as many of `logprobs` as there are modes.
-RowOutput output_of_row(const SampleOutput& out, int64_t rows, int64_t row, LogprobResult* logprobs) {
+__attribute__((always_inline)) inline RowOutput output_of_row(const SampleOutput& out, int64_t rows,
+                                                              int64_t row, LogprobResult* logprobs) {
   int64_t count = 0;
   for (const LogprobsMode mode : out.modes) {
     const int64_t at = count * rows + row;

@@ -37,20 +37,20 @@ struct Batch {
 
 // Where the results of a batch are written.
 struct SampleOutput {
-  int64_t* tokens;  // (rows, draws); -1 unless the row's status is kOk
-  int64_t draws;
-  int64_t* kept_counts;  // (rows), or null
+  int64_t* tokens = nullptr;  // (rows, draws); -1 unless the row's status is kOk
+  int64_t draws = 0;
+  int64_t* kept_counts = nullptr;  // (rows), or null
   std::vector<LogprobsMode> modes;
-  int64_t logprob_draws;  // how many of each row's draws have log-probabilities: all, or 0
-  int64_t top_count;
-  int64_t given_count;
-  const int64_t* given;    // (rows, given_count): the caller's tokens, -1 for none
-  double* logprobs;        // (modes, rows, logprob_draws)
-  int64_t* ranks;          // (modes, rows, logprob_draws)
-  int64_t* top_tokens;     // (modes, rows, top_count)
-  double* top_logprobs;    // (modes, rows, top_count)
-  double* given_logprobs;  // (modes, rows, given_count)
-  int64_t* given_ranks;    // (modes, rows, given_count)
+  int64_t logprob_draws = 0;  // how many of each row's draws have log-probabilities: all, or 0
+  int64_t top_count = 0;
+  int64_t given_count = 0;
+  const int64_t* given = nullptr;    // (rows, given_count): the caller's tokens, -1 for none
+  double* logprobs = nullptr;        // (modes, rows, logprob_draws)
+  int64_t* ranks = nullptr;          // (modes, rows, logprob_draws)
+  int64_t* top_tokens = nullptr;     // (modes, rows, top_count)
+  double* top_logprobs = nullptr;    // (modes, rows, top_count)
+  double* given_logprobs = nullptr;  // (modes, rows, given_count)
+  int64_t* given_ranks = nullptr;    // (modes, rows, given_count)
 };
 
 // In all of these, `threads` 0 chooses by rows and vocabulary, and a row whose status is not kOk on entry is

@@ -135,6 +135,7 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
     const int64_t token = first_token(row, work.block_max, top);
     for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = token;
     if (out.kept_count) *out.kept_count = 1;
+    if (out.mode_count == 0) return kOk;
     const Distribution certain = greedy_distribution(row, top, sort_key(top, token));
     write_modes(logits, params, kept, top, &certain, out);
     return kOk;
@@ -146,6 +147,7 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
     return kEmpty;
   }
   for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = clamp_token(row, out.tokens[i]);
+  if (out.mode_count == 0) return kOk;
   if (!wants_processed(out)) {
     write_modes(logits, params, kept, top, nullptr, out);
     return kOk;

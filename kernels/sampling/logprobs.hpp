@@ -80,8 +80,9 @@ inline void list_top_keys(const Row& row, Workspace& work, float top, int64_t co
 }
 
 // Writes log-probabilities and ranks of some tokens; nan and rank 0 for what is no token of the row.
-inline void write_tokens(const Distribution& distribution, const Workspace& work, const int64_t* tokens,
-                         int64_t count, double* logprobs, int64_t* ranks) {
+__attribute__((noinline)) void write_tokens(const Distribution& distribution, const Workspace& work,
+                                            const int64_t* tokens, int64_t count, double* logprobs,
+                                            int64_t* ranks) {
   const Row& row = distribution.row;
   for (int64_t i = 0; i < count; ++i) {
     if (tokens[i] < 0 || tokens[i] >= row.vocabulary()) {

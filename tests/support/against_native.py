@@ -21,13 +21,12 @@ from tests.support.engines import (
     make_plan,
     make_request,
 )
+from tests.support.oracle import answer, random_answer_shape
 from tests.support.random_requests import (
     MODES,
     alike,
-    random_forms,
     random_request,
     random_status,
-    random_top_count,
     restage,
 )
 from tests.support.random_rows import Rng, filters_per_row, random_draws
@@ -73,16 +72,10 @@ def _compare_request(
     n_rows = int(rng.integers(1, 9 if mixed else 97))
     request = random_request(rng, n_rows, int(rng.choice(columns)))
     request = arrange(request if mixed else alike(request), rng)
-    forms = random_forms(rng)
-    draws = 1 if forms else int(rng.choice([1, 1, 3]))
-    count = random_top_count(rng, request.vocabulary) if forms else 0
+    shape = random_answer_shape(rng, request.vocabulary)
     status = random_status(rng, n_rows)
     request = _supported(engine, request)
-    outcomes = []
-    for one in (BASELINE, engine):
-        out = make_output(n_rows, draws, forms, count)
-        out.status[:] = status
-        outcomes.append(one.run(request, out))
+    outcomes = [answer(one, request, status, **shape) for one in (BASELINE, engine)]
     assert differing(*outcomes) == [], seed
     _compare_kept_sets(engine, request, status)
     return n_rows
