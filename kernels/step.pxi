@@ -153,6 +153,7 @@ cdef class Step:
         if type(on_invalid) is not str or (on_invalid != "raise" and on_invalid != "mark"):
             return None
         if not (self._find(buffers, logits, at, mask, bias, is_checked, is_tensor, arguments)
+                and (self._is_dynamic or arguments.batch.rows > 0)  # the seed of all is that of the first row
                 and details.prepare(buffers, arguments, logprobs, logprobs_mode, kept_count, logprob_tokens,
                                     &output)
                 and self._draw(buffers, sequences, on_invalid == "mark", arguments, output)):
@@ -177,6 +178,9 @@ cdef class Step:
     cdef bint _bind(self, Buffers& buffers, sequences) except -1:
         """Find the sequences of the rows; False for any that are not in the table, or cannot be drawn."""
         cdef vector[int64_t] ids
+        # First: attributes of a tensor may be Python code that uses the sampler.
+        if sequences is not None and not _find_ids(buffers, sequences, ids):
+            return False
         if self._sequences is None:
             return False
         if self._read_in != _generation:
@@ -184,8 +188,6 @@ cdef class Step:
         if sequences is None:
             self._rows = self._all
             return self._has_all or self._read_all()
-        if not _find_ids(buffers, sequences, ids):
-            return False
         self._rows = self._chosen
         if ids == self._chosen.numbers or self._choose(ids):
             return True

@@ -259,6 +259,20 @@ def test_a_sampler(engine: Engine, how: dict[str, Any], tokens: Any) -> None:
                 assert same_bits(np.ascontiguousarray(mine), getattr(expected, name)), name
 
 
+@each("tokens", [[[4], [V]], [[4], [-2, 1]]])
+def test_a_sampler_marks_a_row_with_a_bad_token(engine: Engine, tokens: Any) -> None:
+    params = [SamplingParams(**CHAIN, seed=seed) for seed in (5, 6)]
+    sampler = Sampler(params, engine=engine.name, isa=engine.isa)
+    found = sampler.sample(LOGITS[:2], logprob_tokens=tokens, on_invalid="mark")
+    alone = sample_on(engine, LOGITS[0], **CHAIN, seed=5, position=0, stream=0)
+    assert found.status.tolist() == [0, Status.BAD_PARAM]
+    assert found.tokens.tolist() == [int(alone.tokens), -1]
+    assert np.isnan(found.token_logprobs[:, 0]).tolist() == [False, True]
+    assert [sampler.sequence(number).position for number in sampler.ids] == [1, 0]
+    with pytest.raises(ValueError, match=r"must hold tokens in \[0, 300\), got .* at row 1 \("):
+        sampler.sample(LOGITS[:2], logprob_tokens=tokens)
+
+
 # ---------------------------------------------------------------- several draws
 
 

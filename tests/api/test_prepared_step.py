@@ -282,6 +282,16 @@ def test_a_bias_is_rounded_to_nearest(mode: str, excess: float, token: int) -> N
     assert found == token
 
 
+def test_no_rows_of_continuations_have_the_seed_of_all() -> None:
+    sampler, twin = Sampler(PARAMS, stream="row"), Sampler(PARAMS, stream="row")
+    change_engine(twin, make_step=None)
+    for one in (sampler, twin):
+        one(STEPS[0])
+        found = one.sample(STEPS[1, :0], sequences=[])
+        assert (found.seed, found.tokens.shape) == (PARAMS.seed, (0,))
+        assert [len(output) for output in outputs_of(one)] == [1] * 4
+
+
 def test_a_vocabulary_beyond_the_columns_is_declined(native_engine: Engine) -> None:
     (sampler, _) = pair(native_engine, STEPS[0], valid_vocab=100)
     assert prepared_tokens(sampler, STEPS[1, :, :99]) is None

@@ -363,3 +363,26 @@ def test_a_mode_of_torch_that_uses_another_library(monkeypatch: pytest.MonkeyPat
     assert used
     assert all(used)
     assert found.tolist() == twin(VALUES[:, 0]).tolist()
+
+
+def test_a_mode_of_torch_that_uses_the_sampler() -> None:
+    """Its code runs while a call looks at the numbers of sequences."""
+    params = [SamplingParams(seed=seed) for seed in (1, 2)]
+    sampler, twin = Sampler(params), Sampler(params)
+    rows, numbers, used = np.ascontiguousarray(VALUES[:1, 0]), torch.tensor([1]), []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, call: Any, _: Any, args: Any = (), keywords: Any = None
+        ) -> Any:
+            with pytest.raises(ValueError, match="must be at most the number of tokens"):
+                sampler.rewind(99)
+            used.append(call)
+            return call(*args, **(keywords or {}))
+
+    for one in (sampler, twin):
+        one(rows, sequences=[1])
+    with Mode():
+        found = sampler(rows, sequences=numbers)
+    assert used
+    assert found.tolist() == twin(rows, sequences=[1]).tolist()

@@ -30,7 +30,8 @@ class Status(IntEnum):
     EMPTY
         2: every logit is -inf after mask, bias and penalties.
     BAD_PARAM
-        3: a parameter of the row, or a token of its history, is out of range.
+        3: a parameter of the row, a token of its history or of its own `logprob_tokens`, or its own
+        bias is out of range.
 
     Examples
     --------

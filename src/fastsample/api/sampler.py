@@ -26,7 +26,7 @@ from fastsample.inputs.logprob_tokens import parse_logprob_tokens
 from fastsample.inputs.mask import is_short_allowed
 from fastsample.params.foreign import shown
 from fastsample.params.parameters import SamplingParams
-from fastsample.params.validation import check_reduction
+from fastsample.params.validation import Bad, check_reduction
 
 from .arguments import invalid_mask, parse_flag, parse_logprobs
 from .batch import Batch
@@ -302,18 +302,15 @@ class Sampler(SequenceHolder):
                 if result is not None:
                     return result
         rows = as_rows(logits, self._valid_vocab, at)
-        given = None
+        marked, given = invalid_mask(on_invalid, len(rows.values)), None
         if logprob_tokens is not None:
-            given = parse_logprob_tokens(logprob_tokens, rows, None)
+            given = parse_logprob_tokens(logprob_tokens, rows, marked)
         logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary, given)
-        marks_invalid = invalid_mask(on_invalid, 0) is not None
         wants_margin = parse_flag("margin", margin)
         counts = parse_flag("kept_count", kept_count)
         output = SampleOutput.empty(len(rows.values), kept_count=counts, logprobs=logprob_request)
         margins = np.empty((len(rows.values), 1)) if wants_margin else None
-        batch = self._draw(
-            started, rows, sequences, mask, bias, output, given, marks_invalid, margins
-        )
+        batch = self._draw(started, rows, sequences, mask, bias, output, given, marked, margins)
         seeds = batch.plan["seed"]  # a child that was forked since has others
         seed: Any = seeds.copy()
         if not (self._table.is_dynamic and rows.shape):
@@ -330,10 +327,13 @@ class Sampler(SequenceHolder):
         bias: Any,
         output: SampleOutput,
         given: NDArray[np.int64] | None = None,
-        marks_invalid: bool = False,
+        marked: Bad | None = None,
         margins: NDArray[np.float64] | None = None,
     ) -> Batch:
-        """Draw a token for each row, and append it to its sequence."""
+        """Draw a token for each row, and append it to its sequence; `marked` rows get none.
+
+        With None for these, a row that cannot be drawn is an error.
+        """
         ids = parse_ids(sequences)
         with self._exclusive.begin():
             self._suspend()
@@ -343,11 +343,10 @@ class Sampler(SequenceHolder):
                 batch = self._batch = Batch(ids, chosen)
             batch.require_rows(len(rows.values), self._table)
             bad = batch.find_bad(rows.vocabulary)
-            if bad and not marks_invalid:
+            if bad and marked is None:
                 raise batch.bad_sequence_error(bad, self._table)
             output.status[list(bad)] = Status.BAD_PARAM
             batch.write_positions(bad)
-            marked = np.zeros(len(rows.values), np.bool_) if marks_invalid else None
             processors = batch.processors(
                 rows, bad, marked, mask=mask, bias=bias, allow_short_mask=self._allow_short_mask
             )
@@ -357,7 +356,7 @@ class Sampler(SequenceHolder):
                 rows.values, rows.vocabulary, batch.plan, processors, self._reduction, given
             )
             self._execution.sample(request, output)
-            if not marks_invalid:
+            if marked is None:
                 require_valid_rows(request, output.status, rows.shape)
             if margins is not None:
                 margins[:] = find_margins(request, output.status)
