@@ -49,7 +49,7 @@ cdef class Draw:
                 return None
             columns = valid_vocab
         if not (_find_rows(buffers, logits, at, is_checked, is_tensor, columns, self._max_vocabulary, arguments)
-                and self._find_places(seed, position, stream, arguments, params)
+                and self._find_rng_positions(seed, position, stream, arguments, params)
                 and (mask is None or _find_mask(buffers, mask, arguments))
                 and (bias is None or _find_bias(buffers, bias, arguments))
                 and (prompt is None or _find_history(
@@ -72,8 +72,8 @@ cdef class Draw:
         return details.result(self._result_type, tokens, statuses,
                               seed if type(seed) is int else _seeds_of(params))
 
-    cdef bint _find_places(self, seed, position, stream, const Arguments& arguments,
-                           vector[RowParams]& params) except -1:
+    cdef bint _find_rng_positions(self, seed, position, stream, const Arguments& arguments,
+                                  vector[RowParams]& params) except -1:
         """Give each row its seed, position and stream: one number for all, or one for each."""
         cdef int64_t b, rows = arguments.batch.rows
         cdef uint64_t number = 0

@@ -40,25 +40,9 @@ class Step:  # fastsample.engines.contract has its methods
     def __call__(self, logits: Any, **arguments: Any) -> Any: ...
     def __getattr__(self, name: str) -> Any: ...
 
-class Draw:
+class Draw:  # the same
     def __init__(self, *arguments: Any) -> None: ...
-    def __call__(
-        self,
-        logits: Any,
-        seed: Any,
-        position: Any,
-        stream: Any,
-        at: Any = None,
-        mask: Any = None,
-        bias: Any = None,
-        valid_vocab: Any = None,
-        logprobs: Any = None,
-        logprobs_mode: Any = "raw",
-        kept_count: Any = False,
-        logprob_tokens: Any = None,
-        is_checked: bool = False,
-        is_tensor: bool = False,
-    ) -> Any: ...
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any: ...
 
 def sample(
     request: SampleRequest, out: SampleOutput, isa: str | None = None, n_threads: int | None = None
