@@ -235,6 +235,7 @@ def sample(request, out, isa=None, n_threads=None):
     cdef _Isa chosen = _chosen(isa)
     _hold_request(buffers, request, &inputs)
     cdef uint8_t* status = _hold_output(buffers, out, inputs, &output)
+    output.distinct = not request.replacement
     _sample(chosen.kernels, inputs.batch, inputs.processors, inputs.params, inputs.reduction,
             n_threads or 0, output, status)
 

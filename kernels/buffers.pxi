@@ -83,7 +83,7 @@ cdef dict _REDUCTIONS = {"exact": 0, "fixed": 1, "fast": 2}
 
 
 cdef int _hold_request(Buffers& buffers, request, Inputs* inputs) except -1:
-    values, vocabulary, plan, processors, reduction, given = request
+    values, vocabulary, plan, processors, reduction, given, _ = request
     dtype = _DTYPES.get(values.dtype.char)
     if dtype is None:
         raise ValueError(f"values must be float32, float16 or uint16, got {values.dtype}")

@@ -95,6 +95,7 @@ cdef extern from "<runtime/dispatch.hpp>" namespace "fastsample" nogil:
         double* top_logprobs
         double* given_logprobs
         int64_t* given_ranks
+        bint distinct
 
     cppclass KeptSets:
         vector[int64_t] tokens

@@ -7,7 +7,8 @@ A case that changes is a change of the rule: it comes with a new rule version, a
 stay. New cases may be added to the end of a list: "cases" have rows, filters and a draw, "jobs" all
 else that a request can have. rule-1-fixed.json has requests in the reduction "fixed",
 rule-1-filters.json those with filters that came after the first four. All of these draw by the
-inverse method, which rule 2 left as it was; rule-2-race.json has races, and clocks.
+inverse method, which rule 2 left as it was; rule-2-race.json has races, and clocks,
+rule-2-distinct.json draws without replacement.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from tests.support.golden_requests import (  # noqa: E402
     values_of,
 )
 from tests.support.golden_rows import HARD_RECIPES, RECIPES, make_row, words  # noqa: E402
+from tools.golden_distinct import distinct_cases  # noqa: E402
 from tools.golden_races import clock_cases, race_cases  # noqa: E402
 
 SIZES = (1, 2, 3, 7, 15, 16, 17, 33, 64, 127, 129, 257, 1000, 1025, 2500, 4095, 4096, 4097, 5000)
@@ -399,6 +401,13 @@ def race_text() -> str:
     )
 
 
+def distinct_text() -> str:
+    return (
+        f'{{"rule_version": {reference.RULE_VERSION}, '
+        f'"distinct": [\n{lines(distinct_cases())}\n]}}\n'
+    )
+
+
 def main(arguments: list[str]) -> int:
     folder = TESTS / "golden"
     texts = {
@@ -406,6 +415,7 @@ def main(arguments: list[str]) -> int:
         f"rule-{INVERSE}-fixed.json": fixed_text(),
         f"rule-{INVERSE}-filters.json": filters_text(),
         f"rule-{reference.RULE_VERSION}-race.json": race_text(),
+        f"rule-{reference.RULE_VERSION}-distinct.json": distinct_text(),
     }
     if arguments == ["--check"]:
         changed = [name for name, text in texts.items() if (folder / name).read_text() != text]

@@ -49,6 +49,7 @@ class ThreadWorkspace {
     work_.block_max = allocate(floats_[0], blocks);
     work_.part_max = allocate(floats_[1], blocks * kParts);
     work_.open_blocks = allocate(blocks_, blocks);
+    work_.drawn = allocate(words_[5], blocks * (kBlock / 64));
     work_.span_masses = allocate(words_[0], (blocks + kSpan - 1) / kSpan);
     work_.span_totals = allocate(doubles_, (blocks + kSpan - 1) / kSpan);
     vocabulary_ = vocabulary;
@@ -72,7 +73,7 @@ class ThreadWorkspace {
   std::unique_ptr<float[]> floats_[2];
   std::unique_ptr<double[]> doubles_;
   std::unique_ptr<uint32_t[]> blocks_;
-  std::unique_ptr<uint64_t[]> words_[5];
+  std::unique_ptr<uint64_t[]> words_[6];
   Workspace work_ = {};
   int64_t vocabulary_ = 0;
 };
@@ -142,7 +143,8 @@ __attribute__((always_inline)) inline RowOutput output_of_row(const SampleOutput
           out.logprob_draws,
           out.top_count,
           out.given + row * out.given_count,
-          out.given_count};
+          out.given_count,
+          out.distinct};
 }
 
 // The output of a row without a token.

@@ -51,6 +51,7 @@ struct SampleOutput {
   double* top_logprobs = nullptr;    // (modes, rows, top_count)
   double* given_logprobs = nullptr;  // (modes, rows, given_count)
   int64_t* given_ranks = nullptr;    // (modes, rows, given_count)
+  bool distinct = false;             // without replacement: -1 after a row's last token
 };
 
 // In all of these, `threads` 0 chooses by rows and vocabulary, and a row whose status is not kOk on entry is

@@ -138,7 +138,7 @@ struct LogprobResult {
 
 // Where the results of one row are written.
 struct RowOutput {
-  int64_t* tokens;  // `draws` of them, on the streams stream, stream + 1, ...
+  int64_t* tokens;  // `draws` of them, on the streams stream, stream + 1, ...; -1 at first
   int64_t draws;
   int64_t* kept_count;  // or null
   const LogprobResult* logprobs;
@@ -147,6 +147,7 @@ struct RowOutput {
   int64_t top_count;
   const int64_t* given;  // the caller's tokens, given_count of them; what is no token of the row has none
   int64_t given_count;
+  bool distinct = false;  // without replacement, on one stream: tokens that do not exist stay -1
 };
 
 // How the first pass reads a row: four parts of it in turn, so that processors fetch ahead in each of them by
@@ -161,6 +162,7 @@ struct Workspace {
   bool has_part_max;
   float row_scale;  // the scale at which row_total was computed; 0: it was not
   double row_total;  // the mass of the entire row, relative to the top token's
+  uint64_t* drawn;  // a bit for each token
   uint64_t* span_masses;  // integer mass of each span
   double* span_totals;  // float mass of each span
   uint32_t* open_blocks;  // blocks that a search reads

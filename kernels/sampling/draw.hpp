@@ -16,17 +16,26 @@ inline uint64_t mul_high(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(a) * b) >> 64);
 }
 
-inline int64_t draw_by_integers(const KeptSet& kept, uint64_t u) {
+// Draws from a kept set in place; take_out(b, masses) takes masses out of a block that the sums have without them, and
+// returns their total.
+template <class TakeOut>
+inline int64_t draw_in_place(const KeptSet& kept, uint64_t u, TakeOut take_out) {
   uint64_t r = mul_high(u, kept.total);
-  if (!kept.in_place) return token_of(kept.work.keys[first_exceeding(kept.work.masses, kept.count, &r)]);
   int64_t b = first_exceeding(kept.work.span_masses, spans_of<SpanMass>(kept.row), &r) * kSpan;
   uint64_t masses[kBlock];
   for (const int64_t last = b + kSpan - 1;; ++b) {
-    const uint64_t total = block_masses(kept, b, masses);
+    const uint64_t all = block_masses(kept, b, masses);
+    const uint64_t total = all - take_out(b, masses);
     if (r < total || b == last || b + 1 == kept.row.blocks()) break;
     r -= total;
   }
   return b * kBlock + first_exceeding(masses, kBlock, &r);
+}
+
+inline int64_t draw_by_integers(const KeptSet& kept, uint64_t u) {
+  if (kept.in_place) return draw_in_place(kept, u, [](int64_t, uint64_t*) { return uint64_t{0}; });
+  uint64_t r = mul_high(u, kept.total);
+  return token_of(kept.work.keys[first_exceeding(kept.work.masses, kept.count, &r)]);
 }
 
 // ---- float masses ---------------------------------------------------------------------------------------

@@ -133,7 +133,8 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
   KeptSet kept = all_of_row(row, params, reduction, work, top);
   if (is_greedy(params)) {
     const int64_t token = first_token(row, work.block_max, top);
-    for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = token;
+    const int64_t draws = out.distinct ? 1 : out.draws;
+    for (int64_t i = 0; i < draws; ++i) out.tokens[i] = token;
     if (out.kept_count) *out.kept_count = 1;
     if (out.mode_count == 0) return kOk;
     const Distribution certain = greedy_distribution(row, top, sort_key(top, token));
@@ -146,7 +147,9 @@ Status sample(const Logits& logits, const RowProcessors& processors, const RowPa
     for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = -1;
     return kEmpty;
   }
-  for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = clamp_token(row, out.tokens[i]);
+  for (int64_t i = 0; i < out.draws; ++i) {
+    if (out.tokens[i] >= 0 || !out.distinct) out.tokens[i] = clamp_token(row, out.tokens[i]);
+  }
   if (out.mode_count == 0) return kOk;
   if (!wants_processed(out)) {
     write_modes(logits, params, kept, top, nullptr, out);

@@ -1,9 +1,7 @@
 // Section 6: draws by race from a kept set.
 #pragma once
 
-#include "sampling/draw.hpp"
-#include "sampling/race_list.hpp"
-#include "sampling/race_tail.hpp"
+#include "sampling/race_distinct.hpp"
 
 namespace fastsample {
 namespace FASTSAMPLE_ISA {
@@ -28,6 +26,22 @@ class RowRace {
     head_ = {head_keys_, head_masses_};
     members_.know_heavy(head_, head_count_, shape_.q);
     return true;
+  }
+
+  // Draws without replacement. Not inlined, as other draws would be slower by what it adds to their code.
+  __attribute__((noinline)) void draw_distinct(const RowParams& params, const RowOutput& out) {
+    const Place place = place_of(params, 0);
+    DistinctTokens tokens(kept_, out);
+    double few_times[kMostHeavy + kPadding];
+    uint32_t few[kMostHeavy];
+    double* const times = head_times(place, few_times);
+    const ArrivalQueue queue(times, head_count_, times == few_times ? few : heap_buffer(kept_.work));
+    HeadArrivals head(queue, head_.keys, shape_, members_);
+    add_arrivals(place, Tail(kept_.row, kept_.scaling, shape_, members_), head, tokens);
+    if (tokens.is_full()) return;
+    members_.find_cut();
+    compute_integer_masses(kept_);
+    draw_rest(kept_, place, tokens);
   }
 
   int64_t draw(const RowParams& params, int64_t nth) {
@@ -57,16 +71,23 @@ class RowRace {
   // The first arrival of a kept token of the head; membership is decided in the order of their times.
   Arrival first_of_head(const Place& place) {
     double few_times[kMostHeavy + kPadding];
-    double* const times = head_.keys == head_keys_ ? few_times : time_buffer(kept_.work);
+    double* const times = head_times(place, few_times);
     const uint64_t* const keys = head_.keys;
-    const auto tokens_at = [=](int64_t i) { return tokens_of(keys + i); };
-    write_times(place, tokens_at, head_.masses, shape_.floor(), head_count_, times);
     for (int64_t n = 0; n < head_count_; ++n) {
       const Arrival first = first_arrival(times, head_count_);
       if (first.time == kNever || members_.has(keys[first.index])) return first;
       times[first.index] = kNever;
     }
     return {0, kNever};
+  }
+
+  // When the tokens of the head arrive: in `few_times`, or where they may be many, in the workspace.
+  FASTSAMPLE_INLINE double* head_times(const Place& place, double* few_times) const {
+    double* const times = head_.keys == head_keys_ ? few_times : time_buffer(kept_.work);
+    const uint64_t* const keys = head_.keys;
+    const auto tokens_at = [=](int64_t i) { return tokens_of(keys + i); };
+    write_times(place, tokens_at, head_.masses, shape_.floor(), head_count_, times);
+    return times;
   }
 
   int64_t draw_after_race(const Place& place) {
@@ -96,6 +117,10 @@ inline Status draw_races(KeptSet& kept, const OpenFilter& filter, const RowParam
                          const RowOutput& out) {
   RowRace race(kept, filter);
   if (!race.prepare()) return kNoCapacity;
+  if (out.distinct) {
+    race.draw_distinct(params, out);
+    return kOk;
+  }
   for (int64_t i = 0; i < out.draws; ++i) out.tokens[i] = race.draw(params, i);
   return kOk;
 }
@@ -109,7 +134,7 @@ inline Status draw_by_race(KeptSet& kept, const RowParams& params, bool is_neede
     apply_thresholds(kept, params, &filter);
     return draw_races(kept, filter, params, out);
   }
-  const int64_t done = listed && !is_needed ? draw_of_candidates(kept, params, out) : 0;
+  const int64_t done = listed && !is_needed && !out.distinct ? draw_of_candidates(kept, params, out) : 0;
   if (done == out.draws) return kOk;
   if (!apply_stages(kept, params)) return kNoCapacity;
   if (out.kept_count) *out.kept_count = count_kept(kept);
@@ -117,6 +142,7 @@ inline Status draw_by_race(KeptSet& kept, const RowParams& params, bool is_neede
     keep_in_place(kept);
     return draw_races(kept, {}, params, out);
   }
+  if (out.distinct) return draw_distinct_listed(kept, params, out);
   draw_listed(kept, params, done, out);
   return kOk;
 }

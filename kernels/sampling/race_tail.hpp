@@ -45,6 +45,14 @@ struct TailEnd {
   bool out_of_time;
 };
 
+// kLanes arrivals, with their exact clocks.
+struct ExactArrivals {
+  WordPair points;
+  uint64_t steps[kLanes];
+  uint32_t counting;  // a bit for each that counts
+  uint64_t steps_up_to(int lane) const { return sum_words(steps, lane + 1); }
+};
+
 // The stream of arrivals, one for each place.
 class Tail {
  public:
@@ -55,6 +63,21 @@ class Tail {
   TailEnd run(const Place& place, double last) {
     return last < kNever ? run_until(place, last) : run_all(place);
   }
+
+  // The arrivals from the j-th on.
+  __attribute__((noinline)) ExactArrivals exact_arrivals(const Place& place, int64_t j) const {
+    const RandomWords words = random_words(place, counting_from(static_cast<uint64_t>(j)), kArrivalPurpose);
+    const WordPair steps = each_half([&](int i) { return in_steps(clock_of(words.low.half[i])); });
+    ExactArrivals arrivals = {words.high, {}, 0};
+    std::memcpy(arrivals.steps, &steps, sizeof steps);
+    for (uint32_t hits = may_count({words.high}); hits; hits &= hits - 1) {
+      const int lane = __builtin_ctz(hits);
+      arrivals.counting |= uint32_t{counts(words.high, lane)} << lane;
+    }
+    return arrivals;
+  }
+
+  int64_t token_at(const WordPair& points, int lane) const { return shape_.token_of(word_at(points, lane)); }
 
  private:
   TailEnd run_all(const Place& place) {
@@ -100,14 +123,13 @@ class Tail {
   __attribute__((noinline)) TailEnd run_exactly(const Place& place, uint64_t last) {
     uint64_t elapsed = 0;
     for (int64_t j = 0; j < kMostArrivals; j += kLanes) {
-      const RandomWords words = random_words(place, counting_from(static_cast<uint64_t>(j)), kArrivalPurpose);
-      const WordPair steps = each_half([&](int i) { return in_steps(clock_of(words.low.half[i])); });
-      const int lane = first_that_counts(words.high, may_count({words.high}));
-      if (lane >= 0) {
-        const bool in_time = elapsed + steps_up_to(steps, lane) <= last;
-        return {in_time ? token_at(words.high, lane) : -1, !in_time};
+      const ExactArrivals arrivals = exact_arrivals(place, j);
+      if (arrivals.counting) {
+        const int lane = __builtin_ctz(arrivals.counting);
+        const bool in_time = elapsed + arrivals.steps_up_to(lane) <= last;
+        return {in_time ? token_at(arrivals.points, lane) : -1, !in_time};
       }
-      elapsed += sum_lanes(steps.half[0] + steps.half[1]);
+      elapsed += arrivals.steps_up_to(kLanes - 1);
       if (elapsed > last) return {-1, true};
     }
     return {-1, false};
@@ -125,14 +147,6 @@ class Tail {
     return lanes[lane];
   }
 
-  int64_t token_at(const WordPair& points, int lane) const { return shape_.token_of(word_at(points, lane)); }
-
-  static uint64_t steps_up_to(const WordPair& steps, int lane) {
-    uint64_t lanes[kLanes];
-    std::memcpy(lanes, &steps, sizeof lanes);
-    return sum_words(lanes, lane + 1);
-  }
-
   // The lanes whose mass may be above the height: those whose y is not below the height's logarithm, which is known
   // before the logits are. A height is at least its upper bits.
   FASTSAMPLE_INLINE uint32_t may_count(const Points& points) const {
@@ -146,13 +160,16 @@ class Tail {
   int first_that_counts(const WordPair& points, uint32_t hits) const {
     for (; hits; hits &= hits - 1) {
       const int lane = __builtin_ctz(hits);
-      const uint64_t point = word_at(points, lane);
-      const int64_t token = shape_.token_of(point);
-      const float logit = row_.logit(token);
-      if (mass_of(scaling_, logit) > shape_.height_of(point) && members_.has(sort_key(logit, token)))
-        return lane;
+      if (counts(points, lane)) return lane;
     }
     return -1;
+  }
+
+  FASTSAMPLE_INLINE bool counts(const WordPair& points, int lane) const {
+    const uint64_t point = word_at(points, lane);
+    const int64_t token = shape_.token_of(point);
+    const float logit = row_.logit(token);
+    return mass_of(scaling_, logit) > shape_.height_of(point) && members_.has(sort_key(logit, token));
   }
 
   const Row& row_;

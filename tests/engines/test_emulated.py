@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import golden_checks, golden_races
+from tests.support import golden_checks, golden_distinct, golden_races
 from tests.support.isa_programs import FLAGS
 from tests.support.subprocess_kernels import SubprocessEngine, compile_kernels
 
@@ -37,7 +37,7 @@ def need(*tools: str) -> None:
 SLICE = [
     *("tests/engines/test_golden.py", "tests/engines/test_reduction_golden.py"),
     *("tests/engines/test_oracle.py", "tests/engines/test_dtypes.py"),
-    "tests/engines/test_golden_races.py",
+    *("tests/engines/test_golden_races.py", "tests/engines/test_golden_distinct.py"),
 ]
 LEFT_OUT = "not border and not wide and not every_bit"
 
@@ -157,6 +157,7 @@ def emulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         golden_checks.check_fixed_logprobs,
         golden_checks.check_fixed_softmax,
         golden_races.check_races,
+        golden_distinct.check_distinct,
     ],
 )
 def test_golden_bits_on_aarch64(emulated: SubprocessEngine, check) -> None:

@@ -134,7 +134,7 @@ def row_of_csr(lists: TokenLists | None, b: int) -> TokenLists | None:
 
 def row_of_request(request: SampleRequest, b: int) -> SampleRequest:
     """The request of one of its rows alone."""
-    values, vocabulary, plan, processors, reduction, given = request
+    values, vocabulary, plan, processors, reduction, given, replacement = request
     if processors is not None:
         mask, *lists = processors
         if mask is not None and len(mask) > 1:
@@ -142,7 +142,8 @@ def row_of_request(request: SampleRequest, b: int) -> SampleRequest:
         processors = LogitsProcessors(mask, *(row_of_csr(one, b) for one in lists))
     row = slice(b, b + 1)
     given = None if given is None else given[row].copy()
-    return SampleRequest(values[row], vocabulary, plan[row].copy(), processors, reduction, given)
+    of_row = values[row], vocabulary, plan[row].copy(), processors
+    return SampleRequest(*of_row, reduction, given, replacement)
 
 
 def make_output(
@@ -226,6 +227,11 @@ class Engine:
     def has_race(self) -> bool:
         """Whether the engine draws by race; it refuses to where it does not."""
         return DrawMethod.RACE in ENGINES[self.name].draws
+
+    @property
+    def has_distinct(self) -> bool:
+        """Whether the engine draws without replacement; it refuses to where it does not."""
+        return ENGINES[self.name].has_distinct
 
     def run(self, request: SampleRequest, out: SampleOutput, n_threads: int = 1) -> SampleOutput:
         """Run the engine on a request, and return `out`."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import border_checks, golden_checks, golden_races
+from tests.support import border_checks, golden_checks, golden_distinct, golden_races
 from tests.support.engines import Engine, make_plan, make_request
 
 
@@ -111,6 +111,12 @@ OF_THE_REFERENCE = [
         "how.masses(ordered[first:end], ordered[0], temperature)",
         "reference/test_filters.py::test_typical_p_may_drop_the_top_token",
     ),
+    Mutant(
+        "after a race one word for all distinct tokens",
+        "u = uniform(*place, AFTER_RACE + 256 * len(tokens))",
+        "u = uniform(*place, AFTER_RACE)",
+        "engines/test_golden_distinct.py::test_the_reference_gives_every_token",
+    ),
 ]
 
 OF_NUMBA = [
@@ -138,6 +144,12 @@ OF_NUMBA = [
         "if -_DENORMALS < bound < 0:",
         "engines/test_edge_rows.py::test_all_equal",
     ),
+    Mutant(
+        "a token that arrives again is drawn again",
+        "if count < len(tokens) and mass_at(row, token) > height and not is_drawn[token]:",
+        "if count < len(tokens) and mass_at(row, token) > height:",
+        "engines/test_golden_distinct.py::test_tokens",
+    ),
 ]
 
 
@@ -145,7 +157,29 @@ def races_of_small_rows(engine: Engine) -> None:
     golden_races.check_races(engine, most=2**12)
 
 
+def distinct_tokens_of_small_rows(engine: Engine) -> None:
+    golden_distinct.check_distinct(engine, most=2**12)
+
+
 OF_THE_KERNELS = [
+    Mutant(
+        "arrivals by clocks in another order",
+        "return times_[one] < times_[other] ||",
+        "return times_[one] > times_[other] ||",
+        distinct_tokens_of_small_rows,
+    ),
+    Mutant(
+        "a drawn token keeps its mass",
+        "kept.total -= mass;",
+        "kept.total -= mass / 2;",
+        distinct_tokens_of_small_rows,
+    ),
+    Mutant(
+        "after a race one word for all distinct tokens",
+        "kAfterRacePurpose + 256 * static_cast<uint32_t>(tokens.count());",
+        "kAfterRacePurpose;",
+        distinct_tokens_of_small_rows,
+    ),
     Mutant(
         "heavy tokens arrive by their clocks alone",
         "write_times(place, tokens_at, head_.masses, shape_.floor(), head_count_, times);",

@@ -192,8 +192,10 @@ class Found:
     q: int | None = None
 
 
-def inverse(masses: dict[int, int], place: tuple[int, int, int], purpose: int) -> int:
-    w0, w1, _, _ = philox(*place, purpose, 0)
+def inverse(
+    masses: dict[int, int], place: tuple[int, int, int], purpose: int, index: int = 0
+) -> int:
+    w0, w1, _, _ = philox(*place, purpose, index)
     r = (w0 + 2**32 * w1) * sum(masses.values()) >> 64
     running = 0
     for token in sorted(masses):

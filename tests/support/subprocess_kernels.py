@@ -70,7 +70,7 @@ class SubprocessEngine(Engine):
         logprob_draws: int = 0,
     ) -> None:
         """Send a request."""
-        values, vocabulary, plan, processors, reduction, given = request
+        values, vocabulary, plan, processors, reduction, given, replacement = request
         mask, *lists = processors or LogitsProcessors(None, None, None, None)
         covered = (0, 0, 0)
         if mask is not None:
@@ -80,7 +80,7 @@ class SubprocessEngine(Engine):
         shape = (*values.shape, vocabulary, DTYPES[KIND_OF[values.dtype.char]])
         wanted = (forms, top_count, logprob_draws, 0 if given is None else given.shape[1])
         header = (function, *shape, draws, *wanted, *covered, REDUCTIONS[reduction])
-        self._write(struct.pack("<14q", *header))
+        self._write(struct.pack("<15q", *header, not replacement))
         for array in (values, plan, mask):
             self._write_array(array)
         for one in lists:

@@ -100,6 +100,14 @@ def test_a_fault_of_one_backend_is_in_a_group_of_its_own() -> None:
     assert (line.first.part, line.first.backend) == ("logprob", backend.label)
 
 
+def test_a_fault_without_replacement_is_found() -> None:
+    repeats = other_token(lambda _, options: options.get("replacement") is False)
+    report = found(repeats, [FIXED[-1]])
+    assert broken(report) == {"engines x instruction sets"}
+    line = next(line for line in report.invariants if not line.ok)
+    assert line.first is not None and line.first.part == "distinct"
+
+
 def test_a_fault_of_calls_that_name_no_engine_is_found() -> None:
     report = found(other_token(lambda _, options: options["engine"] is None))
     assert broken(report) == {"engines x instruction sets", "one by one against batched"}

@@ -52,6 +52,29 @@ def parse_draws(n: Any) -> int:
     return 1 if n is None else int(DRAWS.one(n))
 
 
+def parse_replacement(replacement: Any, n: Any, vocabulary: int, margin: bool) -> bool:
+    """Check `replacement` for a call with `n`, which `parse_draws` has checked, and `margin`."""
+    effect = "draws tokens that may repeat, False n distinct ones"
+    if parse_flag("replacement", replacement, effect):
+        return True
+    if n is None:
+        raise ValueError(
+            "`replacement` must be True without `n`, got False (n is how many distinct tokens to "
+            "draw; one token needs no `replacement`)"
+        )
+    if n > vocabulary:
+        raise ValueError(
+            f"`n` must be at most the number of tokens, {vocabulary}, with replacement=False, got "
+            f"{n} (each token is drawn once at most)"
+        )
+    if margin:
+        raise ValueError(
+            "`margin` must be False with replacement=False, got True (a margin is that of one "
+            "token; n=1 has the first)"
+        )
+    return False
+
+
 def parse_flag(name: str, value: Any, effect: str = "adds the field to the result") -> bool:
     """Check an argument that selects more of the result; the message says what True does."""
     if isinstance(value, (bool, np.bool_)):

@@ -58,7 +58,7 @@ from fastsample.params.stages import on_value
 from fastsample.params.table import BY_NAME, RNG_POSITION, STAGES, THREADS
 from fastsample.params.validation import Parameter, check_reduction, per_row
 
-from .arguments import invalid_mask, parse_draws, parse_flag, parse_logprobs
+from .arguments import invalid_mask, parse_draws, parse_flag, parse_logprobs, parse_replacement
 from .result import SampleResult, make_result
 
 _PARAMETERS = {name: BY_NAME[name] for name in BY_NAME if BY_NAME[name].per_row}
@@ -156,7 +156,10 @@ def _request(logits: Tensor, engine: str, arguments: dict[str, Any]) -> TensorRe
         check_numbers(_PARAMETERS[name], value, n_rows, device)
     plan, marked = _host_plan(n_rows, values, tensors, stages, draws)
     require_stages(engine, plan)
-    settle_draws(engine, plan, arguments["reduction"])
+    replacement = parse_replacement(
+        arguments["replacement"], arguments["n"], rows.vocabulary, margin=False
+    )
+    settle_draws(engine, plan, arguments["reduction"], replacement)
     bad = [tensor_of(marked)] if marked.any() else []
     for name, value in tensors.items():
         tensors[name], found = check_range(_PARAMETERS[name], value, stages, draws)

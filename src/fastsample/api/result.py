@@ -60,7 +60,8 @@ class SampleResult:
     Attributes
     ----------
     tokens : int64 of shape D
-        -1 in a row whose status is not OK.
+        -1 in a row whose status is not OK, and with ``replacement=False`` and invalid rows marked
+        after the last token that a row has.
     logprobs : float64 of shape D, or None
         The natural log-probability of the token; nan in an invalid row. In the mode "raw" it is nan
         too, with rank 0 and top tokens -1, if the row is invalid before the mask. None, as the
@@ -169,7 +170,7 @@ def require_valid_rows(
     if not np.count_nonzero(status):
         return
     row = int(np.flatnonzero(status)[0])
-    name = f"`logits` row {row}" if shape else "`logits`"
+    name = _name_of_row(row, shape)
     after = "" if request.processors is None else " after mask, bias and penalties"
     if status[row] == Status.EMPTY:
         raise ValueError(f"{name} is -inf at every token{after} (leave at least one token to draw)")
@@ -182,6 +183,23 @@ def require_valid_rows(
         f"{name} holds {logits[token]} at token {token}{after} (a logit must be finite, or -inf to "
         "ban its token; look for an overflow in what made the row)"
     )
+
+
+def require_enough_tokens(tokens: NDArray[np.int64], shape: tuple[int, ...]) -> None:
+    """Raise for the first row that has fewer tokens than draws without replacement."""
+    short = np.flatnonzero(tokens[:, -1] < 0)
+    if not len(short):
+        return
+    row, n = int(short[0]), tokens.shape[1]
+    raise ValueError(
+        f"{_name_of_row(row, shape)} must have n = {n} tokens to draw without replacement, got "
+        f"{np.count_nonzero(tokens[row] >= 0)} (a smaller n, wider filters, or at temperature 0 a "
+        'larger one; on_invalid="mark" puts -1 in the place of the others)'
+    )
+
+
+def _name_of_row(row: int, shape: tuple[int, ...]) -> str:
+    return f"`logits` row {row}" if shape else "`logits`"
 
 
 def find_margins(

@@ -23,7 +23,13 @@ from fastsample.params.parameters import resolve_rng_position
 from fastsample.params.table import STAGES
 from fastsample.params.validation import check_reduction
 
-from .arguments import invalid_mask, parse_draws, parse_flag, parse_logprobs
+from .arguments import (
+    invalid_mask,
+    parse_draws,
+    parse_flag,
+    parse_logprobs,
+    parse_replacement,
+)
 from .result import (
     SampleResult,
     Status,
@@ -31,6 +37,7 @@ from .result import (
     check_out,
     find_margins,
     make_result,
+    require_enough_tokens,
     require_valid_rows,
 )
 
@@ -50,6 +57,7 @@ def sample(
     position: ArrayLike | None = None,
     stream: ArrayLike | None = None,
     n: int | None = None,
+    replacement: bool = True,
     at: Any = None,
     mask: Any = None,
     short_mask: str = "raise",
@@ -105,6 +113,11 @@ def sample(
         Draw n tokens from each row, on the streams ``stream`` to ``stream + n - 1``; with "row",
         row b starts at stream ``b * n``. Tokens, their log-probabilities, ranks and margins get a
         last axis of length n.
+    replacement : bool
+        False draws n distinct tokens from each row, on one stream: those that arrive first in the
+        race, in their order. Each is drawn in proportion to the probabilities of those that are
+        left. The first is that of ``n=1``. A row with fewer tokens to draw is an error, or where
+        invalid rows are marked has -1 for the others. Needs `n`, and draws by race in "exact".
     at : int, or one per row, optional
         Which of T steps to take of logits of shape (B, T, V): row b is ``logits[b, at[b]]``.
         Negative ones count from the end. ``at=-1`` is the last step; where sequences are padded on
@@ -253,6 +266,7 @@ def sample(
         and type(ignore_tokens) is tuple
         and not ignore_tokens
         and margin is False
+        and replacement is True
     ):
         options = (engine, isa, n_threads, reduction, on_invalid, short_mask, stages)
         place = (seed, position, stream, at)
@@ -274,6 +288,7 @@ def sample(
             "position": position,
             "stream": stream,
             "n": n,
+            "replacement": replacement,
             "mask": mask,
             "short_mask": short_mask,
             "bias": bias,
@@ -301,6 +316,7 @@ def sample(
     logprob_request = parse_logprobs(logprobs, logprobs_mode, rows.vocabulary, given)
     wants_margin = parse_flag("margin", margin)
     draws = parse_draws(n)
+    replacement = parse_replacement(replacement, n, rows.vocabulary, wants_margin)
     shape = rows.shape if n is None else (*rows.shape, draws)
     out_memory = None if out is None else check_out(out, shape, torch=rows.torch)
     mode = check_reduction(reduction)
@@ -312,7 +328,7 @@ def sample(
         seed=seed,
         position=position,
         stream=stream,
-        draws=draws,
+        draws=draws if replacement else 1,
         bad=invalid,
     )
     processors = make_logits_processors(
@@ -325,7 +341,9 @@ def sample(
         ignored=parse_ignored(ignore_tokens),
         bad=invalid,
     )
-    request = SampleRequest(rows.values, rows.vocabulary, plan, processors, mode, given)
+    request = SampleRequest(
+        rows.values, rows.vocabulary, plan, processors, mode, given, replacement
+    )
     counts = parse_flag("kept_count", kept_count)
     buffers = SampleOutput.empty(n_rows, draws=draws, kept_count=counts, logprobs=logprob_request)
     if invalid is not None:
@@ -335,6 +353,8 @@ def sample(
     Execution.of(engine, isa, n_threads).sample(request, buffers)
     if invalid is None:
         require_valid_rows(request, buffers.status, rows.shape)
+        if not replacement:
+            require_enough_tokens(buffers.tokens, rows.shape)
     if out_memory is None:
         tokens = as_caller_array(buffers.tokens.reshape(shape), torch=rows.torch)
     else:

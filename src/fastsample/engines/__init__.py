@@ -33,6 +33,7 @@ class EngineRecord:
     ops: frozenset[Op] = ALL_OPS  # what stages may do; a call with another stage is refused
     reductions: tuple[str, ...] = ("exact", "fixed", "fast")
     draws: tuple[DrawMethod, ...] = (DrawMethod.INVERSE,)
+    has_distinct: bool = False  # whether it draws without replacement
     has_isas: bool = False  # whether a call may name an instruction set
     has_threads: bool = False  # whether `n_threads` changes how many threads compute
     survives_fork: bool = True  # whether a child of a process that used the engine can use it
@@ -50,6 +51,7 @@ ENGINES = {
             "(leave both out, or install fastsample where a C++ compiler is)",
             requires=("fastsample._native",),
             draws=(DrawMethod.INVERSE, DrawMethod.RACE),
+            has_distinct=True,
             has_isas=True,
             has_threads=True,
             is_automatic=True,
@@ -63,12 +65,14 @@ ENGINES = {
             machines=("x86_64", "amd64", "aarch64", "arm64"),
             package="numba",
             draws=(DrawMethod.INVERSE, DrawMethod.RACE),
+            has_distinct=True,
             is_automatic=True,
         ),
         EngineRecord(
             name="reference",
             module="reference.engine",
             draws=(DrawMethod.INVERSE, DrawMethod.RACE),
+            has_distinct=True,
             is_automatic=True,
         ),
         EngineRecord(
@@ -208,13 +212,16 @@ def require_stages(name: str, plan: NDArray[np.void]) -> None:
             )
 
 
-def settle_draws(name: str, plan: NDArray[np.void], reduction: str) -> None:
+def settle_draws(
+    name: str, plan: NDArray[np.void], reduction: str, replacement: bool = True
+) -> None:
     """Settle how each row of a plan is drawn, in place, where the call left it open.
 
     Raises
     ------
     ValueError
-        A race in a reduction that has none, or for an engine that has none.
+        A race in a reduction that has none, or for an engine that has none; draws without
+        replacement where rows are not drawn by race, or for an engine that has none.
     """
     draw, is_exact = plan["draw"], reduction == "exact"
     draw[draw == AUTOMATIC] = RACE if is_exact else INVERSE
@@ -227,4 +234,25 @@ def settle_draws(name: str, plan: NDArray[np.void], reduction: str) -> None:
         able = next(one.name for one in ENGINES.values() if RACE in one.draws)
         raise ValueError(
             f'engine {name!r} has no draw "race" (use engine="{able}", or draw="inverse")'
+        )
+    if not replacement:
+        _require_distinct(ENGINES[name], draw, reduction)
+
+
+def _require_distinct(record: EngineRecord, draw: NDArray[np.uint32], reduction: str) -> None:
+    if reduction != "exact":
+        raise ValueError(
+            f"`replacement` must be True in the reduction {reduction!r}, got False (it draws by "
+            'the inverse method; reduction="exact" draws distinct tokens)'
+        )
+    if (draw == INVERSE).any():
+        raise ValueError(
+            '`draw` must be "race" or None with replacement=False, got "inverse" (distinct tokens '
+            "are drawn in the order in which a race has them; leave `draw` out)"
+        )
+    if not record.has_distinct:
+        able = next(one.name for one in ENGINES.values() if one.has_distinct)
+        raise ValueError(
+            f'engine {record.name!r} draws with replacement alone (use engine="{able}", with '
+            "`logits.cpu()` for a tensor on another device, or leave `replacement` out)"
         )

@@ -27,6 +27,7 @@ class SampleRequest(NamedTuple):
     reduction: str = "exact"  # how masses are summed; kept sets do not depend on it
     # int64 of shape (B, K), C-contiguous: tokens whose log-probabilities are returned, -1 for none
     logprob_tokens: NDArray[np.int64] | None = None
+    replacement: bool = True  # whether draws of a row are independent; else tokens are distinct
 
 
 class LogprobRequest(NamedTuple):
@@ -88,10 +89,12 @@ class SampleOutput(NamedTuple):
     """What an engine writes: C-contiguous arrays that the caller has allocated.
 
     A row from which nothing can be drawn gets token -1, kept count 0, log-probabilities nan, rank 0
-    and top tokens -1.
+    and top tokens -1. Without replacement, a row that has fewer tokens than draws gets -1 after
+    them.
     """
 
-    tokens: NDArray[np.int64]  # of shape (B, n): n draws per row, on the streams from `stream` on
+    # of shape (B, n): n draws per row, on the streams from `stream` on; on one without replacement
+    tokens: NDArray[np.int64]
     status: NDArray[np.uint8]  # of shape (B,); read and written: a row is skipped where it is not 0
     kept_count: NDArray[np.int64] | None = None  # of shape (B,); None where it is not wanted
     logprobs: LogprobResult | None = None  # None where none are wanted

@@ -27,13 +27,13 @@ class Execution(NamedTuple):
 
     def sample(self, request: SampleRequest, output: SampleOutput) -> None:
         """Draw for every row whose status is 0; write tokens, statuses and log-probabilities."""
-        self.settle(request.plan, request.reduction)
+        self.settle(request.plan, request.reduction, request.replacement)
         self.engine.run(request, output, isa=self.isa, n_threads=self.n_threads)
 
-    def settle(self, plan: NDArray[np.void], reduction: str) -> None:
+    def settle(self, plan: NDArray[np.void], reduction: str, replacement: bool = True) -> None:
         """Refuse a plan that the engine cannot draw; settle how its rows are drawn, in place."""
         require_stages(self.engine.name, plan)
-        settle_draws(self.engine.name, plan, reduction)
+        settle_draws(self.engine.name, plan, reduction, replacement)
 
     def kept_sets(self, request: SampleRequest) -> tuple[KeptSets, NDArray[np.uint8]]:
         """Find the kept set and the status of each row."""

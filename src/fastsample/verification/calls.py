@@ -17,6 +17,7 @@ from .cases import INVERSE, RNG, Case
 from .rows import Array
 
 TOP = 5  # So many top log-probabilities are compared.
+DISTINCT = 6  # So many tokens are drawn without replacement.
 FUNCTIONS = ("softmax", "log_softmax", "logsumexp")
 PER_KEPT_TOKEN = ("kept_tokens", "masses", "logits")
 """Arrays of kept sets, one row after the other, of the lengths in "kept_size"."""
@@ -115,6 +116,14 @@ class Backend(NamedTuple):
             "top_logprobs": found.top_logprobs,
         }
 
+    def distinct(self, case: Case) -> Results:
+        """Draw distinct tokens of each row of a race, where the engine does; -1 for missing."""
+        if not (case.is_race and self.record.has_distinct):
+            return {}
+        options = case.settings | self.options | {"n": min(DISTINCT, case.vocabulary)}
+        found = self.api.sample(case.rows, **options, replacement=False, on_invalid="mark")
+        return {"distinct": np.asarray(found.tokens)}
+
     def functions(self, case: Case) -> Results:
         """Call the functions of whole rows; logsumexp needs a temperature above 0."""
         temperature = case.settings["temperature"]
@@ -125,8 +134,8 @@ class Backend(NamedTuple):
         }
 
     def everything(self, case: Case) -> Results:
-        """Return all draws, log-probabilities in each mode, and kept sets."""
-        results = self.logprobs(case, TOP, case.logprobs_modes)
+        """Return all draws, log-probabilities in each mode, kept sets and distinct tokens."""
+        results = self.logprobs(case, TOP, case.logprobs_modes) | self.distinct(case)
         results["token"] = self.draw(case.rows, case.settings, case.draws)
         return results | self.kept_set(case.rows, case.settings)
 

@@ -43,6 +43,7 @@ def expected_results(case: Case, reduction: str) -> Results:
         tokens = reference.draw(case.rows, case.settings, min(case.draws, FLAT_DRAWS_SLOW))
     if case.draws <= DRAWS:
         results |= reference.logprobs(case, TOP, case.logprobs_modes) | reference.functions(case)
+        results |= reference.distinct(case)
     return results | {"token": tokens}
 
 

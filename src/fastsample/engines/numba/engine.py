@@ -23,6 +23,7 @@ from fastsample.engines.reference.logits_processors import adjusted_row
 from fastsample.params.ops import RACE
 
 from . import softmax
+from .distinct import draw_distinct
 from .filters import Kept, filter_row
 from .fixed import FixedRow
 from .float_mode import DefaultMode
@@ -105,7 +106,9 @@ def _write_row(
 ) -> None:
     kept = filter_row(row, params)
     rng_position = tuple(np.uint64(params[name]) for name in ("seed", "position", "stream"))
-    if params["draw"] == RACE:
+    if not request.replacement:
+        draw_distinct(kept, params, rng_position, out.tokens[b])
+    elif params["draw"] == RACE:
         draw_by_race(kept, params, rng_position, out.tokens[b])
     else:
         kept.row.draw(kept.cut, kept.scaling, rng_position, out.tokens[b])

@@ -36,10 +36,10 @@ from .ordinal import (
     ordinal_of,
 )
 
-_AT_ONCE = 32
+AT_ONCE = 32
 """Arrivals of the tail that are computed together."""
 
-_LISTED = -1
+LISTED = -1
 """The level of a listed row, which has no tail."""
 
 _LAST = np.int64(key_parts(ALL)[1])  # not an int, whose literal would be a type of its own
@@ -119,7 +119,7 @@ def _first_of_clocks(place: Any, tokens: NDArray[np.int64], rates: NDArray[np.in
 
 
 @compiled
-def _mass_at(row: Any, token: int) -> Any:
+def mass_at(row: Any, token: int) -> Any:
     """Mass of a token; 0 where the row's cut does not keep it, or it is past the row's end."""
     bits, (ordinal, last), scaling = row
     if token >= len(bits) or ordinal_of(bits[token]) < (ordinal if token <= last else ordinal + 1):
@@ -141,12 +141,32 @@ def _first_of_all(row: Any, place: Any, level: Any, of_clocks: Any, arrivals: An
             if total * unit > h:
                 return first
             token = np.int64(points[i] >> to_token)
-            if _mass_at(row, token) > (np.int64(points[i] >> to_height) & heights):
+            if mass_at(row, token) > (np.int64(points[i] >> to_height) & heights):
                 return token
     return np.int64(-1)
 
 
 # ---------------------------------------------------------------- all draws of a row
+
+
+@compiled
+def level_and_clocks(
+    bits: Bits, block_max: NDArray[np.int32], cuts: Any, scaling: Any, settings: Any
+) -> Any:
+    """The level, and the tokens with a clock, ascending, with their rates.
+
+    `cuts` are the cut, and the ordinals of the thresholds and of the top token.
+    """
+    (cut, threshold, top), (_, least, most) = cuts, settings
+    clocked, floor, q = cut, np.int64(0), LISTED
+    if least != LISTED:
+        q = _level(bits, block_max, threshold, top, scaling, least, most)
+        floor = np.int64(1) << q
+        ordinal = _least_ordinal(q, top, scaling)
+        if ordinal > cut[0]:
+            clocked = ordinal, _LAST
+    having, rates = _with_clocks(bits, block_max, clocked, scaling, floor)
+    return q, having, rates
 
 
 @compiled
@@ -161,26 +181,17 @@ def _draw(
 ) -> Any:
     """Draw tokens at (seed, position, stream), and on the streams after it; -1 for open races.
 
-    `cuts` are the cut, and the ordinals of the thresholds and of the top token. Returns how many
-    races are open.
+    Returns how many races are open.
     """
-    (cut, threshold, top), (v, least, most) = cuts, settings
+    row, v = (bits, cuts[0], scaling), settings[0]
     seed, position, stream = rng_position
-    clocked, floor, q = cut, np.int64(0), _LISTED
-    if least != _LISTED:
-        q = _level(bits, block_max, threshold, top, scaling, least, most)
-        floor = np.int64(1) << q
-        ordinal = _least_ordinal(q, top, scaling)
-        if ordinal > cut[0]:
-            clocked = ordinal, _LAST
-    row = bits, cut, scaling
-    having, rates = _with_clocks(bits, block_max, clocked, scaling, floor)
-    arrivals = np.empty(_AT_ONCE, np.float64), np.empty(_AT_ONCE, np.uint64)
+    q, having, rates = level_and_clocks(bits, block_max, cuts, scaling, settings)
+    arrivals = np.empty(AT_ONCE, np.float64), np.empty(AT_ONCE, np.uint64)
     n_open = 0
     for n in range(len(tokens)):
         place = seed, position, stream + np.uint64(n)
         of_clocks = _first_of_clocks(place, having, rates)
-        if q == _LISTED:
+        if q == LISTED:
             tokens[n], _ = of_clocks
         else:
             tokens[n] = _first_of_all(row, place, (v, q), of_clocks, arrivals)
@@ -190,23 +201,28 @@ def _draw(
 
 @lru_cache(maxsize=256)
 def _settings(size: int, stages: bytes, values: bytes) -> tuple[int, int, int]:
-    """v, the least level or `_LISTED`, and H of a row's settings."""
+    """v, the least level or `LISTED`, and H of a row's settings."""
     names = [STAGES[code - 1] for code in stages]
     v = vocabulary_bits(size)
     by_name = dict(zip(names, np.frombuffer(values), strict=False))
     listed = is_listed(size, stages=names, **by_name)
-    return v, _LISTED if listed else max(0, LEVEL_BITS - v), math.isqrt(2**v >> 5)
+    return v, LISTED if listed else max(0, LEVEL_BITS - v), math.isqrt(2**v >> 5)
+
+
+def cuts_and_settings(kept: Kept, params: np.void) -> tuple[Any, Any]:
+    """What `level_and_clocks` takes."""
+    settings = _settings(len(kept.row.bits), bytes(params["stages"]), params["values"].tobytes())
+    threshold, _ = key_parts(kept.threshold)
+    return (key_parts(kept.cut), threshold, kept.row.top_ordinal), settings
 
 
 def draw_by_race(kept: Kept, params: np.void, rng_position: Any, tokens: NDArray[np.int64]) -> None:
     """Draw tokens at (seed, position, stream), and on the streams after it."""
-    row, cut = kept.row, key_parts(kept.cut)
+    row = kept.row
     if to_float32(params["temperature"]) == 0:
-        tokens[:] = cut[1]
+        tokens[:] = key_parts(kept.cut)[1]
         return
-    settings = _settings(len(row.bits), bytes(params["stages"]), params["values"].tobytes())
-    threshold, _ = key_parts(kept.threshold)
-    cuts = cut, threshold, row.top_ordinal
+    cuts, settings = cuts_and_settings(kept, params)
     if _draw(row.bits, row.block_max, cuts, kept.scaling, settings, rng_position, tokens):
         by_inverse = np.empty_like(tokens)
         row.draw(kept.cut, kept.scaling, rng_position, by_inverse, AFTER_RACE)

@@ -4,15 +4,17 @@ The reference is the specification and the oracle: it is written to be read toge
 section by section, and every engine must return the same tokens, masses and log-probabilities, bit
 for bit. It is not meant to be fast. It imports NumPy, the table of parameters and the records of
 `contract`. Its modules, by section of the rule: `rows` (1), `penalties` and `logits_processors`
-(2), `ordinal` (3), `mass` (4, and the logarithm of 7), `filters` (5), `draw`, `clocks`, `race` and
-`margin` (6), `logprobs` and `softmax` (7), `reductions` (8: sums of masses, with the sums of 5 and
-6). `sums` is `fastsample.reduce_sum`, and `engine` has the functions of an engine.
+(2), `ordinal` (3), `mass` (4, and the logarithm of 7), `filters` (5), `draw`, `clocks`, `race`,
+`distinct` and `margin` (6), `logprobs` and `softmax` (7), `reductions` (8: sums of masses, with
+the sums of 5 and 6). `sums` is `fastsample.reduce_sum`, and `engine` has the functions of an
+engine.
 
 Two habits keep the bits right on any machine. Float32 values meet one NumPy operation at a time, so
 nothing can be fused. Whatever could be denormal is decided on integers, so processor modes that
 flush denormals to zero change nothing.
 """
 
+from .distinct import draw_distinct
 from .draw import draw, philox4x32, uniform
 from .filters import STAGES, Trace, by_token, trace
 from .margin import Decision, explain, margin

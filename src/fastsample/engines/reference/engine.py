@@ -85,6 +85,13 @@ def _write_draws(
     tokens: NDArray[np.int64],
 ) -> None:
     race, kept = _race_of(request, b, row, seen), reference.by_token(seen)
+    if not request.replacement:
+        (place,) = _places(request, b, 1)
+        found = (
+            kept[0].tolist() if race is None else reference.draw_distinct(race, place, len(tokens))
+        )
+        tokens[: len(found)] = found
+        return
     for n, place in enumerate(_places(request, b, len(tokens))):
         if race is None:
             tokens[n] = reference.draw(*kept, reference.uniform(*place), request.reduction)

@@ -31,7 +31,8 @@ LISTED_COUNT, LISTED_SHARE = 128, 0.5
 NO_EFFECT = 2.0**-60
 """The largest share at which the ops THRESHOLD, of a total and of a top share keep all."""
 
-_FIRST_LOOK = 128
+FIRST_LOOK = 128
+"""So many arrivals are looked at first."""
 
 # ---------------------------------------------------------------- 1: listed or not
 
@@ -129,9 +130,9 @@ class Race(NamedTuple):
         """The mass up to which a token arrives by the tail, and above it by its clock."""
         return 0 if self.q is None else 1 << self.q
 
-    def without(self, token: int) -> Race:
-        """The race of all tokens but one, at the same level."""
-        others = self.tokens != token
+    def without(self, *tokens: int) -> Race:
+        """The race of all tokens but some, at the same level."""
+        others = ~np.isin(self.tokens, tokens)
         return self._replace(tokens=self.tokens[others], masses=self.masses[others])
 
 
@@ -270,7 +271,7 @@ def decide(race: Race, place: Place) -> Arrival | None:
     if race.q is None:
         return best
     h = math.inf if best is None else best.time
-    count = min(_FIRST_LOOK, LIMIT)
+    count = min(FIRST_LOOK, LIMIT)
     while True:
         arrived = tail(race, place, count)
         for j in arrived.counting[:1].tolist():
