@@ -84,7 +84,7 @@ lowest: $(STAMP)
 
 nightly: $(STAMP)
 	$(EXTRAS)
-	FASTSAMPLE_HYPOTHESIS=nightly $(PYTEST) -m ''
+	FASTSAMPLE_HYPOTHESIS=nightly $(PYTEST) -m '' --durations=30
 	$(MAKE) wheels
 
 asan: $(STAMP)

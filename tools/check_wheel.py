@@ -98,17 +98,22 @@ def add_numba(user: Path) -> None:
     subprocess.run([user, *pip], cwd=user.parent, capture_output=True)
 
 
-def write_constraints(sdist: Path, folder: Path) -> Path:
-    """Write pip constraints: the lowest version of each package that pyproject.toml declares."""
+def write_constraints(sdist: Path, folder: Path) -> tuple[Path, Path]:
+    """Write pip constraints: the lowest versions that pyproject.toml declares.
+
+    The first are for building, the second for use.
+    """
     shutil.unpack_archive(sdist, folder)
     (declared,) = folder.glob("*/pyproject.toml")
-    text = declared.read_text(encoding="utf-8")
-    lowest: dict[str, str] = {}
-    for name, version in re.findall(r'"([\w-]+)[>=]=([\d.]+)"', text):
-        lowest.setdefault(name, version)  # what users need comes before what developers need
-    constraints = folder / "constraints.txt"
-    constraints.write_text("".join(f"{name}=={lowest[name]}\n" for name in lowest))
-    return constraints
+    to_build, to_use = declared.read_text(encoding="utf-8").split("[project]")
+    paths = []
+    for name, text in (("build", to_build), ("use", to_use)):
+        lowest: dict[str, str] = {}
+        for package, version in re.findall(r'"([\w-]+)[>=]=([\d.]+)"', text):
+            lowest.setdefault(package, version)  # users' packages stand before developers'
+        paths.append(folder / f"{name}.txt")
+        paths[-1].write_text("".join(f"{one}=={lowest[one]}\n" for one in lowest))
+    return paths[0], paths[1]
 
 
 def build_wheel(
@@ -146,8 +151,8 @@ def check_pure(python: str, sdist: Path, folder: Path) -> str:
 
 def check_lowest(python: str, sdist: Path, folder: Path) -> str:
     """Build and test the compiled wheel with the lowest versions that are declared."""
-    constraints = str(write_constraints(sdist, folder / "declared"))
-    variables = {"PIP_CONSTRAINT": constraints, "PIP_BUILD_CONSTRAINT": constraints}
+    to_build, constraints = write_constraints(sdist, folder / "declared")
+    variables = {"PIP_CONSTRAINT": str(to_build), "PIP_BUILD_CONSTRAINT": str(to_build)}
     wheel = build_wheel(python, sdist, folder, variables)
     packages = [f"{wheel}[cli,numba,plot]", "hypothesis", "pytest", "-c", constraints]
     user = make_environment(python, folder / "use", *packages)
