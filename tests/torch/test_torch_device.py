@@ -506,7 +506,8 @@ def test_the_operator_is_the_engine() -> None:
 
 def test_auto_never_takes_torch_for_the_cpu(logits: torch.Tensor) -> None:
     engines._resolve.cache_clear()
+    fresh = {"seed": 1, "position": 0, "min_p": 0.0123}  # no call has prepared these
     with mock.patch.object(engines, "_load", wraps=engines._load) as load:
-        assert fastsample.sample(logits, seed=1, position=0, stream="row").tokens.shape == (B,)
+        assert fastsample.sample(logits, **fresh, stream="row").tokens.shape == (B,)
     loaded = {call.args[0] for call in load.call_args_list}
     assert loaded and not any(engines.ENGINES[name].takes_tensors for name in loaded)
