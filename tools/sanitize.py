@@ -33,6 +33,8 @@ OTHER_ENGINES = ("numba", "torch", "triton", "reference")
 TESTS = (
     "engines/test_golden.py",
     "engines/test_reduction_golden.py",
+    "engines/test_golden_distinct.py",
+    "engines/test_oracle_distinct.py",
     "engines/test_edge_rows.py",
     "engines/test_dtypes.py",
     "engines/test_penalties.py",
