@@ -71,24 +71,15 @@ cdef object _new_tensor(const Shape& shape, const ItemType& items, void** memory
     return tensor
 
 
-cdef object _copy_of(const Shape& shape, const ItemType& items, const void* source, bint is_torch=False):
-    """Make an array, or a tensor, of these items."""
-    cdef void* memory = NULL
-    cdef size_t size = items.bits // 8
-    cdef int axis
-    array = _new_array(shape, items, is_torch, &memory)
-    for axis in range(shape.ndim):
-        size *= shape.sizes[axis]
-    if size:
-        memcpy(memory, source, size)
-    return array
-
-
 cdef object _list_of(size_t count, const ItemType& items, const void* source):
-    """Make an array of one axis."""
+    """Make an array of one axis, of these items."""
     cdef Shape shape
+    cdef void* memory = NULL
     shape.add_axis(count)
-    return _copy_of(shape, items, source)
+    array = _new_array(shape, items, False, &memory)
+    if count:
+        memcpy(memory, source, count * (items.bits // 8))
+    return array
 
 
 cdef object _seeds_of(const vector[RowParams]& params):

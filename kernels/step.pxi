@@ -2,7 +2,8 @@
 #
 # A prepared call either does everything or returns None and has changed nothing. Then the caller takes the
 # general path, whose results are the same, and which reports errors. No Python code runs between the first look
-# at the sequences and the last, so that only a call that releases the GIL has to keep other uses away.
+# at the sequences and the last, so that only a call that releases the GIL has to keep other uses away. So all
+# arrays of results are made before: making a tensor may run finalizers.
 
 cdef uint64_t MAX_POSITION = 0xFFFFFFFFFFFFFFFF
 cdef int64_t MAX_STREAMS = 1 << 32
@@ -79,7 +80,6 @@ cdef class Step:
     cdef uint64_t _turn
     # Of the last call.
     cdef _Rows _rows
-    cdef vector[int64_t] _tokens
     cdef vector[uint8_t] _status
     cdef Buffers _buffers  # last: it is large
 
@@ -131,15 +131,19 @@ cdef class Step:
         cdef Buffers buffers
         cdef Arguments arguments
         cdef SampleOutput output
-        if not (self._find(buffers, logits, at, mask, bias, is_checked, is_tensor, arguments)
-                and self._draw(buffers, sequences, False, arguments, output)):
+        cdef Shape shape
+        cdef int64_t token = -1
+        if not self._find(buffers, logits, at, mask, bias, is_checked, is_tensor, arguments):
             return None
         if arguments.is_row:
-            result = self._tokens[0]
+            tokens, output.tokens = None, &token
         else:
-            result = self._token_array(arguments)
-        self._record(started)
-        return result
+            _add_rows(shape, arguments)
+            tokens = _new_array(shape, _INT64_ITEMS, arguments.is_torch, <void**>&output.tokens)
+        if not self._draw(buffers, sequences, False, arguments, output):
+            return None
+        self._record(started, output.tokens)
+        return token if arguments.is_row else tokens
 
     cpdef object sample(self, logits, at, sequences, mask, bias, logprobs, logprobs_mode, logprob_tokens, kept_count,
                         on_invalid, int64_t started=0, bint is_checked=False, bint is_tensor=False):
@@ -150,21 +154,25 @@ cdef class Step:
         cdef Arguments arguments
         cdef SampleOutput output
         cdef _Details details = _Details.__new__(_Details)
+        cdef Shape shape
+        cdef int64_t b
+        cdef uint8_t* status = NULL
         if type(on_invalid) is not str or (on_invalid != "raise" and on_invalid != "mark"):
             return None
         if not (self._find(buffers, logits, at, mask, bias, is_checked, is_tensor, arguments)
                 and (self._is_dynamic or arguments.batch.rows > 0)  # the seed of all is that of the first row
                 and details.prepare(buffers, arguments, logprobs, logprobs_mode, kept_count, logprob_tokens,
-                                    &output)
-                and self._draw(buffers, sequences, on_invalid == "mark", arguments, output)):
+                                    &output)):
             return None
-        cdef Shape shape
         _add_rows(shape, arguments)
-        status = _copy_of(shape, _UINT8_ITEMS, self._status.data(), arguments.is_torch)
-        result = details.result(self._result_type, self._token_array(arguments), status,
-                                self._seeds(arguments))
-        self._record(started)
-        return result
+        tokens = _new_array(shape, _INT64_ITEMS, arguments.is_torch, <void**>&output.tokens)
+        statuses = _new_array(shape, _UINT8_ITEMS, arguments.is_torch, <void**>&status)
+        if not self._draw(buffers, sequences, on_invalid == "mark", arguments, output):
+            return None
+        for b in range(arguments.batch.rows):
+            status[b] = self._status[b]
+        self._record(started, output.tokens)
+        return details.result(self._result_type, tokens, statuses, self._seeds(arguments))
 
     cdef bint _find(self, Buffers& buffers, logits, at, mask, bias, bint is_checked, bint is_tensor,
                     Arguments& arguments) except -1:
@@ -290,7 +298,6 @@ cdef class Step:
         cdef _Rows rows = self._rows
         cdef uint64_t length
         cdef int64_t b
-        self._tokens.resize(rows.count())
         self._status.assign(rows.count(), 0)
         for b in range(rows.count()):
             length = rows.histories[b].output_count()
@@ -301,14 +308,14 @@ cdef class Step:
                 return False
             rows.params[b].position = rows.skipped[b] + length
         arguments.processors.histories = rows.histories.data()
-        output.tokens, output.draws = self._tokens.data(), 1
+        output.draws = 1
         if not self._sample(arguments, output):
             return False
         if not marks:
             for b in range(arguments.batch.rows):
                 if self._status[b]:
                     return False
-        return self._append()
+        return self._append(output.tokens)
 
     cdef bint _sample(self, const Arguments& arguments, const SampleOutput& output) except -1:
         if _is_brief(arguments.batch, arguments.processors, output):
@@ -328,23 +335,18 @@ cdef class Step:
         return _sample(self._kernels, arguments.batch, arguments.processors, self._rows.params.data(),
                        self._reduction, self._n_threads, output, self._status.data())
 
-    cdef bint _append(self) except -1:
+    cdef bint _append(self, const int64_t* tokens) except -1:
         """Append a token to each output; -1 appends none."""
         cdef _Rows rows = self._rows
         cdef int64_t b
         for b in range(rows.count()):
             rows.histories[b].reserve_more(1)
         for b in range(rows.count()):
-            if self._tokens[b] >= 0:
-                rows.histories[b].extend(self._tokens.data() + b, 1)
+            if tokens[b] >= 0:
+                rows.histories[b].extend(tokens + b, 1)
         return True
 
     # ---- results
-
-    cdef object _token_array(self, const Arguments& arguments):
-        cdef Shape shape
-        _add_rows(shape, arguments)
-        return _copy_of(shape, _INT64_ITEMS, self._tokens.data(), arguments.is_torch)
 
     cdef object _seeds(self, const Arguments& arguments):
         """The seed of all rows, or an array of theirs."""
@@ -352,13 +354,13 @@ cdef class Step:
             return self._rows.params[0].seed
         return _seeds_of(self._rows.params)
 
-    cdef int _record(self, int64_t started) except -1:
+    cdef int _record(self, int64_t started, const int64_t* tokens) except -1:
         """Record the time of a call, and how many tokens it has drawn."""
         cdef int64_t drawn = 0, took, b
         if self._latency_sums:
             took = <int64_t>_perf_counter_ns() - started
-            for b in range(<int64_t>self._tokens.size()):
-                drawn += self._tokens[b] >= 0
+            for b in range(self._rows.count()):
+                drawn += tokens[b] >= 0
             _record(self._latency_counts, self._latency_sums, took, drawn)
         return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -386,3 +387,40 @@ def test_a_mode_of_torch_that_uses_the_sampler() -> None:
         found = sampler(rows, sequences=numbers)
     assert used
     assert found.tolist() == twin(rows, sequences=[1]).tolist()
+
+
+class Garbage:
+    """Calls a function when the collector finds it."""
+
+    def __init__(self, use: Callable[[], Any]) -> None:
+        self.use, self.cycle = use, self
+
+    def __del__(self) -> None:
+        self.use()
+
+
+@each("name", ["call", "sample"])
+def test_a_finalizer_that_uses_the_sampler(name: str) -> None:
+    """It may run where a call makes its tensors: the call returns the tokens that it appends."""
+    sampler, logits = Sampler([SamplingParams(seed=b) for b in range(3)]), VALUES[:, 0].copy()
+    tensor, drawn, thresholds = torch.from_numpy(logits), [], gc.get_threshold()
+    sampler(tensor)
+    try:
+        for count in range(1, 20):
+            gc.disable()
+            gc.collect()
+            gc.freeze()  # so that collecting takes no time
+            Garbage(lambda: drawn.append(tuple(sampler(logits).tolist())))
+            gc.set_threshold(count)
+            gc.enable()
+            found = sampler(tensor) if name == "call" else sampler.sample(tensor).tokens
+            gc.disable()
+            drawn.append(tuple(found.tolist()))
+    finally:
+        gc.collect()
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        gc.enable()
+    appended = zip(*(sampler.sequence(b).output[1:] for b in range(3)), strict=True)
+    assert sorted(appended) == sorted(drawn)
+    assert len(drawn) == 2 * 19
