@@ -163,7 +163,8 @@ inline void draw_rest(KeptSet& kept, const Place& place, DistinctTokens& tokens)
     const uint32_t purpose = kAfterRacePurpose + 256 * static_cast<uint32_t>(tokens.count());
     const uint64_t u = uniform(place.seed, place.position, place.stream, purpose);
     const int64_t token = draw_in_place(kept, u, take_out_of_block);
-    if (tokens.has(token)) break;  // only where another thread has changed the row
+    // Only where another thread has changed the row.
+    if (token >= kept.row.vocabulary() || tokens.has(token)) break;
     tokens.add(token);
     take_out(token);
   }
