@@ -5,10 +5,15 @@
 cdef uint64_t _seed_mask = 0
 
 
-def set_seed_mask(uint64_t mask):
-    """Replace all fresh seeds, in a forked child."""
-    global _seed_mask
-    _seed_mask = mask
+# A forked child is another generation: the threads whose calls had released the GIL are not in it.
+cdef uint64_t _generation = 1
+
+
+def begin_child(uint64_t seed_mask):
+    """Begin a forked child's generation, and replace all fresh seeds."""
+    global _generation, _seed_mask
+    _generation += 1
+    _seed_mask = seed_mask
 
 
 @final

@@ -10,19 +10,6 @@ cdef int64_t MAX_STREAMS = 1 << 32
 
 cdef object _urandom = os.urandom
 
-# A forked child is another generation: the threads whose calls had released the GIL are not in it.
-cdef uint64_t _generation = 1
-
-
-def _count_generation():
-    global _generation
-    _generation += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_generation)
-
-
 # DrawMethod of params/ops.py.
 cdef enum:
     INVERSE = 0

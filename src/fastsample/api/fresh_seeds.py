@@ -26,13 +26,13 @@ def masked(seed: int) -> int:
     return seed ^ _mask
 
 
-def _replace_fresh_seeds() -> None:
+def _begin_child() -> None:
     global _mask, _generation
     _mask ^= fresh_seed()
     _generation += 1
     if native is not None:
-        native.set_seed_mask(_mask)
+        native.begin_child(_mask)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replace_fresh_seeds)
+    os.register_at_fork(after_in_child=_begin_child)

@@ -90,10 +90,10 @@ class SampleResult:
     status : uint8 of shape S
         A `Status` per row; all 0 unless invalid rows are marked.
     seed : int or uint64 array of shape (B,)
-        The seed in use, also if it was fresh. Seeds per row are a copy, with 0 in a row of status
-        BAD_PARAM; for tensors on a device they are those of the call. After a call without a seed,
-        ``sample(logits, seed=result.seed, position=0, stream="row", ...)`` with the same parameters
-        draws the same tokens.
+        The seed in use, also if it was fresh. Seeds per row are a copy, meaningless in a row of
+        status BAD_PARAM; for tensors on a device they are those of the call. After a call without a
+        seed, ``sample(logits, seed=result.seed, position=0, stream="row", ...)`` with the same
+        parameters draws the same tokens.
 
     Examples
     --------
