@@ -6,9 +6,7 @@ from array import array
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from fastsample.inputs.tokens import is_nested, token_list
+from fastsample.inputs.tokens import is_integer, is_nested, token_list
 from fastsample.params.foreign import host_array, shown
 from fastsample.params.ignored_tokens import NONE_IGNORED, IgnoredTokens
 from fastsample.params.table import POSITION
@@ -18,8 +16,18 @@ REWOUND = replace(POSITION, name="n", way_out="how many tokens to take back, 0 f
 
 
 def parse_id(number: Any) -> int:
-    """Check one number of a sequence."""
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+    """Check the number of the one sequence that a method is about."""
+    if not is_integer(number):
+        raise TypeError(
+            f"`number` must be the number of one sequence, got {shown(number)} "
+            "(an integer that add() returned, and one call for each)"
+        )
+    return int(number)
+
+
+def _parse_member(number: Any) -> int:
+    """Check one number of `sequences`."""
+    if not is_integer(number):
         raise TypeError(
             f"`sequences` must be numbers of sequences, got {shown(number)} "
             "(an integer that add() returned, or a list of them)"
@@ -34,7 +42,7 @@ def parse_ids(sequences: Any) -> tuple[int, ...] | None:
     plain = host_array("sequences", sequences)
     listed = plain.tolist() if hasattr(plain, "tolist") else plain
     ids = tuple(listed) if isinstance(listed, (list, tuple, range)) else (listed,)
-    return ids if set(map(type, ids)) <= {int} else tuple(map(parse_id, ids))
+    return ids if set(map(type, ids)) <= {int} else tuple(map(_parse_member, ids))
 
 
 def parse_prompts(prompt: Any, ignored: list[IgnoredTokens], vocabulary: int) -> list[array[int]]:

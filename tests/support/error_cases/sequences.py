@@ -128,9 +128,16 @@ OF_TWO: list[Case] = [
     (
         lambda s: s.sequence([0]),
         TypeError,
-        "`sequences` must be numbers of sequences, got list [0]",
+        "`number` must be the number of one sequence, got list [0]",
         ADDED,
         lambda s: s.sequence(s.add(seed=3)).seed,
+    ),
+    (
+        lambda s: s.remove([0, 1]),
+        TypeError,
+        "`number` must be the number of one sequence, got list [0, 1]",
+        "one call for each",
+        lambda s: [s.remove(number).seed for number in (0, 1)],
     ),
     (
         lambda s: s.reset(-1),
