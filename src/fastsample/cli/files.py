@@ -51,7 +51,10 @@ def read_rows(file: Path) -> NDArray[Any]:
             "logits.astype(np.float32))"
         )
     if rows.ndim not in (1, 2):
-        raise ValueError(f"{file} must have shape (V,) or (B, V), got {rows.shape}")
+        way_out = "logits[:, -1], the last step" if rows.ndim == 3 else "rows of logits"
+        raise ValueError(
+            f"{file} must have shape (V,) or (B, V), got {rows.shape} (save {way_out})"
+        )
     return np.atleast_2d(rows)
 
 

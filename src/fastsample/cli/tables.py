@@ -14,8 +14,8 @@ def make_table(*columns: Column) -> Table:
 
 
 def number(name: str, **options: Any) -> Column:
-    """Make a column of numbers, which are never wrapped."""
-    return Column(name, justify="right", no_wrap=True, **options)
+    """Make a column of numbers: where the table is too wide, the words of its name are wrapped."""
+    return Column(name, justify="right", **options)
 
 
 def label(name: str, **options: Any) -> Column:

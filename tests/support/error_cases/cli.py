@@ -72,11 +72,14 @@ def without_matplotlib() -> None:
         plots.draw_latencies({}, "", {})
 
 
+SHAPE = "rows.npy must have shape (V,) or (B, V), got"
+
 ERROR_CASES = [
     of_rows(ROW, "--draw, --position and --stream need --seed (give --seed too)", position=3),
     of_rows(ROW, "`n` must be at least 1, got 0 (how many tokens to list", n=0),
     of_rows(ROW.astype(float), "rows.npy must hold float32 or float16, got float64 (save logits"),
-    of_rows(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
+    of_rows(ROW[None, None], f"{SHAPE} (1, 1, 3) (save logits[:, -1], the last step)"),
+    of_rows(ROW[0], f"{SHAPE} () (save rows of logits)"),
     of_rows(ROW, "--row must be in [0, 1), the rows of ", row=1),
     ErrorCase(lambda: in_a_folder(read_a_text), ValueError, "rows.npy is not an .npy file of"),
     of_bench(ROW, "--repeat must be at least 1, got 0 (passes over the rows)", repeat=0),
@@ -87,7 +90,7 @@ ERROR_CASES = [
         lambda: in_a_folder(overwrite), ValueError, "--json must name a file of its own, got "
     ),
     of_bench(ROW[None][:0], "rows.npy must hold at least one row, got shape (0, 3)"),
-    of_bench(ROW[None, None], "rows.npy must have shape (V,) or (B, V), got (1, 1, 3)"),
+    of_bench(ROW[None, None], f"{SHAPE} (1, 1, 3) (save"),
     ErrorCase(
         without_matplotlib, RuntimeError, "figures need matplotlib: pip install matplotlib ("
     ),
