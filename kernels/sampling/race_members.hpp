@@ -221,13 +221,12 @@ class Members {
 
   // Finds the cut, where further questions would cost more. It overwrites all lists of the workspace.
   void find_cut() {
-    if (out_ + 1 == in_) return;
-    const uint64_t cut = filter_.op == Op::kCount ? cut_at_count(kept_, static_cast<int64_t>(filter_.value)).cut
-                                                  : cut_of_nucleus();
-    kept_.cut = cut > kept_.cut ? cut : kept_.cut;
-    kept_.has_masses = false;
-    in_ = kept_.cut;
-    drop_from(kept_.cut - 1);
+    if (out_ + 1 < in_) {
+      search_cut();
+    } else if (kept_.cut != in_) {  // answers have found it
+      kept_.cut = in_;
+      kept_.has_masses = false;
+    }
   }
 
  private:
@@ -238,6 +237,15 @@ class Members {
     bound_ = unread_bound(logit);
     bound_past_ = unread_bound(next_above(logit));
     last_ = static_cast<uint32_t>(token_of(key + 1));
+  }
+
+  void search_cut() {
+    const uint64_t cut = filter_.op == Op::kCount ? cut_at_count(kept_, static_cast<int64_t>(filter_.value)).cut
+                                                  : cut_of_nucleus();
+    kept_.cut = cut > kept_.cut ? cut : kept_.cut;
+    kept_.has_masses = false;
+    in_ = kept_.cut;
+    drop_from(kept_.cut - 1);
   }
 
   uint64_t cut_of_nucleus() const {

@@ -45,6 +45,14 @@ def far_apart(rng: Rng, n_rows: int, size: int) -> SampleRequest:
     return make_request(rows.astype(np.float32), plan)._replace(replacement=False)
 
 
+def ties_at_the_cut(rng: Rng, n_rows: int, size: int) -> SampleRequest:
+    """top_p or top_k end between equal logits, and all tokens arrive that are kept."""
+    rows = rng.integers(0, 3, (n_rows, size)).astype(np.float32)
+    settings = pick(rng, ({"top_p": rng.choice([0.5, 0.6, 0.8, 0.95])}, {"top_k": 128}))
+    plan = make_plan(n_rows, draw="race", **settings, seed=int(rng.integers(2**40)))
+    return make_request(rows, plan)._replace(replacement=False)
+
+
 def compare(seed: Any, sizes: tuple[int, ...], cases: int, make: Any = random_distinct) -> int:
     """Compare on random requests, until there were so many rows; returns how many -1 there were."""
     done, missing = 0, 0
@@ -56,7 +64,7 @@ def compare(seed: Any, sizes: tuple[int, ...], cases: int, make: Any = random_di
         request = make(rng, n_rows, size)
         most = request.vocabulary
         draws = int(min(most, pick(rng, (1, 2, 5, 10, 64, 300, most))))
-        shape: dict[str, Any] = {"draws": draws}
+        shape: dict[str, Any] = {"draws": draws, "has_count": rng.random() < 0.5}
         if rng.random() < 0.3 and draws <= 64:  # -1 has no log-probability
             shape |= {"modes": random_forms(rng) or ("raw",), "top_count": min(3, most)}
         status = np.zeros(n_rows, dtype=np.uint8)
@@ -95,6 +103,10 @@ def test_large_rows(seed: int) -> None:
 )
 def test_rows_whose_arrivals_end(seed: int) -> None:
     compare(seed, SIZES[4:], 150, far_apart)
+
+
+def test_kept_tokens_alone_are_drawn_where_all_arrive() -> None:
+    assert compare(5, (2, 3, 4, 5, 6, 7, 33, 130, 140), 400, ties_at_the_cut) > 0
 
 
 def test_the_comparison_finds_another_token() -> None:

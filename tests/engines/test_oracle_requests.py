@@ -50,7 +50,7 @@ def compare_request(seed: Any, n_rows: int, columns: int, engines: list[Engine])
     """Compare engines with the reference on a random request; return its draws and its logits."""
     rng = np.random.default_rng(seed)
     request = random_request(rng, n_rows, columns)
-    shape = random_answer_shape(rng, request.vocabulary)
+    shape = random_answer_shape(rng, request.vocabulary) | {"has_count": rng.random() < 0.5}
     status = random_status(rng, n_rows)
     n_threads = int(rng.integers(1, 4))
     expected = answer(REFERENCE, request, status, **shape)

@@ -153,10 +153,12 @@ def make_output(
     top_count: int = 0,
     token_count: int = 0,
     has_draws: bool = True,
+    has_count: bool = True,
 ) -> SampleOutput:
     """Buffers for an engine's output, filled with values that no engine writes.
 
-    Without `has_draws`, none for the log-probabilities of the draws.
+    Without `has_draws`, none for the log-probabilities of the draws. Without `has_count`, none for
+    kept counts: an engine then need not find the kept set.
     """
     logprob_draws = draws if has_draws else 0
     result = LogprobResult.empty(modes, n_rows, logprob_draws, top_count, token_count)
@@ -165,7 +167,7 @@ def make_output(
     return SampleOutput(
         tokens=np.full((n_rows, draws), -7, dtype=np.int64),
         status=np.zeros(n_rows, dtype=np.uint8),
-        kept_count=np.full(n_rows, -7, dtype=np.int64),
+        kept_count=np.full(n_rows, -7, dtype=np.int64) if has_count else None,
         logprobs=result if modes else None,
     )
 

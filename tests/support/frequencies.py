@@ -17,7 +17,7 @@ def count_draws(engine: Engine, request: SampleRequest, n_draws: int) -> np.ndar
     """How often each token of a row is drawn, on many streams at each of a few positions."""
     counts = np.zeros(request.vocabulary, dtype=np.int64)
     for start in range(0, n_draws, AT_ONCE):
-        out = make_output(1, draws=min(AT_ONCE, n_draws - start))._replace(kept_count=None)
+        out = make_output(1, draws=min(AT_ONCE, n_draws - start), has_count=False)
         counts += np.bincount(engine.run(request, out).tokens[0], minlength=request.vocabulary)
         request.plan["position"] += 1
     return counts

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support import border_checks, golden_checks, golden_distinct, golden_races
-from tests.support.engines import Engine, make_plan, make_request
+from tests.support.engines import Engine, make_output, make_plan, make_request
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,22 @@ def distinct_tokens_of_small_rows(engine: Engine) -> None:
     golden_distinct.check_distinct(engine, most=2**12)
 
 
+def draws_that_end_at_a_cut(engine: Engine) -> None:
+    row = np.array([[0, 2, 2, 2, 0]], np.float32)
+    for seed in range(40):
+        plan = make_plan(1, top_p=0.5, draw="race", seed=seed)
+        request = make_request(row, plan)._replace(replacement=False)
+        drawn = engine.run(request, make_output(1, draws=5, has_count=False)).tokens[0].tolist()
+        assert sorted(drawn) == [-1, -1, -1, 1, 2]
+
+
 OF_THE_KERNELS = [
+    Mutant(
+        "a cut that answers have found is not that of the kept set",
+        "} else if (kept_.cut != in_) {",
+        "} else if (false) {",
+        draws_that_end_at_a_cut,
+    ),
     Mutant(
         "arrivals by clocks in another order",
         "return times_[one] < times_[other] ||",

@@ -29,6 +29,7 @@ struct Header {
   int64_t mask_is_bits;
   int64_t reduction;
   int64_t distinct;
+  int64_t has_count;
 };
 
 bool read_bytes(void* target, size_t bytes) { return std::fread(target, 1, bytes, stdin) == bytes; }
@@ -89,16 +90,27 @@ void sample(const Kernels& kernels, const Header& header, const Batch& batch, co
   std::vector<int64_t> tokens(size_of(header.rows * header.draws)), kept(size_of(header.rows));
   std::vector<double> logprobs(drawn), top_logprobs(top), given_logprobs(chosen);
   std::vector<int64_t> ranks(drawn), top_tokens(top), given_ranks(chosen);
-  SampleOutput out = {tokens.data(),         header.draws,       kept.data(),         {},
-                      header.logprob_draws,  header.top_count,   header.given_count,  given,
-                      logprobs.data(),       ranks.data(),       top_tokens.data(),   top_logprobs.data(),
-                      given_logprobs.data(), given_ranks.data(), header.distinct != 0};
+  SampleOutput out = {tokens.data(),
+                      header.draws,
+                      header.has_count ? kept.data() : nullptr,
+                      {},
+                      header.logprob_draws,
+                      header.top_count,
+                      header.given_count,
+                      given,
+                      logprobs.data(),
+                      ranks.data(),
+                      top_tokens.data(),
+                      top_logprobs.data(),
+                      given_logprobs.data(),
+                      given_ranks.data(),
+                      header.distinct != 0};
   for (int64_t mode = 0; mode < header.modes; ++mode) {
     out.modes.push_back(static_cast<LogprobsMode>(mode));
   }
   sample_rows(kernels, batch, all, params, reduction_of(header), 1, out, status.data());
   write(tokens);
-  write(kept);
+  if (header.has_count) write(kept);
   write(logprobs);
   write(ranks);
   write(top_tokens);

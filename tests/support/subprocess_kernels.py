@@ -68,6 +68,7 @@ class SubprocessEngine(Engine):
         forms: int = 0,
         top_count: int = 0,
         logprob_draws: int = 0,
+        has_count: bool = False,
     ) -> None:
         """Send a request."""
         values, vocabulary, plan, processors, reduction, given, replacement = request
@@ -80,7 +81,7 @@ class SubprocessEngine(Engine):
         shape = (*values.shape, vocabulary, DTYPES[KIND_OF[values.dtype.char]])
         wanted = (forms, top_count, logprob_draws, 0 if given is None else given.shape[1])
         header = (function, *shape, draws, *wanted, *covered, REDUCTIONS[reduction])
-        self._write(struct.pack("<15q", *header, not replacement))
+        self._write(struct.pack("<16q", *header, not replacement, has_count))
         for array in (values, plan, mask):
             self._write_array(array)
         for one in lists:
@@ -95,8 +96,9 @@ class SubprocessEngine(Engine):
         result = out.logprobs or LogprobResult.empty((), len(out.tokens), 0, 0)
         modes, *arrays = result
         counts = (result.top_tokens.shape[2], result.logprobs.shape[2])
-        self.ask(SAMPLE, request, out.tokens.shape[1], len(modes), *counts)
-        for target in (out.tokens, out.kept_count, *arrays, out.status):
+        kept = [] if out.kept_count is None else [out.kept_count]
+        self.ask(SAMPLE, request, out.tokens.shape[1], len(modes), *counts, has_count=bool(kept))
+        for target in (out.tokens, *kept, *arrays, out.status):
             target[...] = self._read(target.dtype).reshape(target.shape)
         return out
 
