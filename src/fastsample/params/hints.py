@@ -52,6 +52,7 @@ def _is_castable(array: Any, is_integer: bool) -> bool:
         return False
     try:
         numbers = array.astype(float)
-        return bool((numbers == array.astype(int)).all()) if is_integer else True
+        with np.errstate(invalid="ignore"):  # NaN, and what no integer holds
+            return bool((numbers == array.astype(int)).all()) if is_integer else True
     except (TypeError, ValueError, OverflowError):
         return False

@@ -102,6 +102,10 @@ PARAMETERS = [
     rows_error(
         "top_k", [1, 2, np.ma.masked, 4], TypeError, "be an integer, got MaskedConstant masked"
     ),
+    *(
+        rows_error("top_k", np.array([1, 2, 3, odd]), TypeError, "be an integer, got an array of ")
+        for odd in (np.nan, np.inf, 1e30)
+    ),
     rows_error(
         "temperature",
         [1.0, 1.0],
