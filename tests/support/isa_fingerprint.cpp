@@ -126,7 +126,9 @@ void add_results(const Logits& logits, const RowParams& params, Workspace& work,
                   top_logprobs + f * kTop};
   }
   work.capacity = 512;  // less than some rows have: these are cut in place
-  const RowOutput out = {&token, 1, &kept, results, 3, top};
+  RowOutput out = {&token, 1, &kept, results, 3};
+  out.logprob_draws = 1;
+  out.top_count = top;
   Status status = kernels.sample(logits, {}, params, kExact, work, out);
   if (status == kNoCapacity) {
     work.capacity = kCapacity;
@@ -159,7 +161,7 @@ void add_races(const Logits& logits, RowParams params, Workspace& work, Fingerpr
   params.draw = kRace;
   for (const bool is_counted : {true, false}) {
     int64_t tokens[kDraws] = {}, kept = 0;
-    const RowOutput out = {tokens, kDraws, is_counted ? &kept : nullptr, nullptr, 0, 0};
+    const RowOutput out = {tokens, kDraws, is_counted ? &kept : nullptr};
     work.capacity = 512;
     if (kernels.sample(logits, {}, params, kExact, work, out) == kNoCapacity) {
       work.capacity = kCapacity;
