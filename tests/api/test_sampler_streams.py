@@ -75,6 +75,15 @@ def test_stream_row_makes_continuations(engine: Engine) -> None:
     assert twin(ROWS).tolist() == expected
 
 
+def test_prompts_say_how_many_continuations_there_are() -> None:
+    sampler = Sampler(PARAMS, stream="row", prompt=[[1], [2]])
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"must have 2 rows") as caught:
+            sampler(ROWS)
+        assert "reset()" not in str(caught.value)
+        sampler.reset()
+
+
 def test_a_number_is_the_stream_of_all_sequences() -> None:
     one = Sampler(PARAMS, stream=7)
     expected = sample(ROWS[0], **settings(), position=0, stream=7).tokens

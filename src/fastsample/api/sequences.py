@@ -296,7 +296,7 @@ class SequenceTable:
                 f"fastsample.sample(logits, seed=sampler.seed, stream={stream}, "
                 f"position=np.arange({start}, {start + n_rows})) with its parameters draws them)"
             )
-        more = "; reset() starts again" if self.has_continuations else ""
+        more = "; reset() starts again" if self._can_widen else ""
         more = "; add() makes more" if self.is_dynamic else more
         return ValueError(
             f"`logits` must have {len(sequences)} rows, one for each sequence, got {n_rows} "
