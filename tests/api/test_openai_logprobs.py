@@ -17,8 +17,8 @@ PLACE: dict[str, Any] = {"seed": 1, "position": 0, "stream": "row"}
 
 
 def in_json(value: Any) -> Any:
-    """The value, from strict JSON of it."""
-    return json.loads(json.dumps(value, allow_nan=False))
+    """The value, from strict JSON of it, in UTF-8 as servers write it."""
+    return json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
 
 
 def test_an_object_has_the_fields_of_the_api() -> None:
@@ -49,13 +49,19 @@ def test_what_json_cannot_hold() -> None:
 
 
 def test_parts_of_characters() -> None:
-    """Bytes are exact; a str that may stand for others, or that cannot be encoded, has none."""
+    """Bytes are exact; a str that may stand for others has none. UTF-8 can encode every token."""
     (entry,) = sample(LOGITS[1], **GREEDY, logprobs=0).to_openai(WORDS.__getitem__)["content"]
     assert (entry["token"], entry["bytes"]) == ("\ufffd", [0xE2, 0x82])
-    for text, data in [("\ufffd", None), ("\ud800", None), ("\u20ac", [0xE2, 0x82, 0xAC])]:
+    for text, token, data in [
+        ("\ufffd", "\ufffd", None),
+        ("\ud800x", "\ufffdx", None),
+        (b"\xe2\x82".decode(errors="surrogateescape"), "\ufffd\ufffd", None),
+        ("\ud83d\ude00", "\U0001f600", [0xF0, 0x9F, 0x98, 0x80]),
+        ("\ufeff\u20ac", "\ufeff\u20ac", [0xEF, 0xBB, 0xBF, 0xE2, 0x82, 0xAC]),
+    ]:
         result = sample(LOGITS[1], **GREEDY, logprobs=0)
         (entry,) = in_json(result.to_openai(lambda _, text=text: text))["content"]
-        assert (entry["token"], entry["bytes"]) == (text, data)
+        assert (entry["token"], entry["bytes"]) == (token, data)
 
 
 @pytest.mark.parametrize("n", [None, 1, 3])

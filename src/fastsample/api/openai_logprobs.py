@@ -83,14 +83,12 @@ def _entry(decode: Decode, token: int, logprob: float) -> dict[str, Any]:
             f"`decode` must return str or bytes, got {type(text).__name__} {text!r:.40} for token "
             f"{token} (bytes where a token can be a part of a character)"
         )
-    return {"token": str(text), "logprob": max(logprob, VERY_UNLIKELY), "bytes": _bytes_of(text)}
+    name = _without_surrogates(text)
+    # A replacement character may stand for bytes that are no text.
+    known = None if "\N{REPLACEMENT CHARACTER}" in name else [*name.encode()]
+    return {"token": name, "logprob": max(logprob, VERY_UNLIKELY), "bytes": known}
 
 
-def _bytes_of(text: str) -> list[int] | None:
-    """The bytes of a text; None where it may stand for bytes that are no text."""
-    if "\N{REPLACEMENT CHARACTER}" in text:
-        return None
-    try:
-        return [*text.encode()]
-    except UnicodeEncodeError:
-        return None
+def _without_surrogates(text: str) -> str:
+    """A text that UTF-8 can encode: pairs of surrogates are characters, others are replaced."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -136,8 +136,9 @@ class SampleResult:
             choice of one token, or of a chunk of a stream. The ``content`` of a longer text is that
             of its tokens, in one list. All is plain Python, which
             ``json.dumps(..., allow_nan=False)`` takes. A log-probability below -9999.0, such as
-            -inf, is -9999.0, which in this API means very unlikely. ``bytes`` is None where a str
-            has a replacement character (U+FFFD) or cannot be encoded. None instead of an object
+            -inf, is -9999.0, which in this API means very unlikely. A lone surrogate in
+            a str becomes the replacement character (U+FFFD), as UTF-8 has none; with that character
+            ``bytes`` is None. None instead of an object
             where there are no log-probabilities: for a row that is marked, and in the mode "raw"
             for one that is invalid before the mask.
 
