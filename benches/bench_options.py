@@ -36,7 +36,7 @@ def about(rows: RowSet, **columns: Any) -> dict[str, Any]:
 
 def sampler_of(setting: Setting, n_threads: int = 1, isa: str | None = None) -> Any:
     """Make a sampler of a setting."""
-    return fastsample.Sampler(setting.sampling(), n_threads=n_threads, isa=isa)
+    return fastsample.Sampler(setting.sampling(), stream="row", n_threads=n_threads, isa=isa)
 
 
 def sample_of(setting: Setting, **options: Any) -> Any:
